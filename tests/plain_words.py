@@ -13,7 +13,7 @@ import inspect
 import re
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import fields, is_dataclass
+from dataclasses import is_dataclass
 from enum import Enum
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -76,8 +76,7 @@ def public_objects() -> dict[str, Any]:
         module = importlib.import_module(namespace)
         for name in module.__all__:
             value = getattr(module, name)
-            documented = inspect.isclass(value) or inspect.isfunction(value)
-            if documented and value.__module__.startswith("floatscope"):
+            if inspect.isclass(value) or inspect.isfunction(value):
                 objects[f"{value.__module__}.{value.__qualname__}"] = value
     return objects
 
@@ -99,17 +98,21 @@ def undocumented_parameters() -> list[str]:
 
 def _methods(owner: str, value: type) -> list[str]:
     missing = []
-    settings = {field.name for field in fields(value)} if is_dataclass(value) else set()
     for name, method in vars(value).items():
         function = method.__func__ if isinstance(method, classmethod | staticmethod) else method
-        # A dataclass field whose default is a function is a setting, not a method.
-        if name.startswith("_") or name in INHERITED | settings or not inspect.isfunction(function):
+        if name.startswith("_") or name in INHERITED or not inspect.isfunction(function):
             continue
         if not inspect.getdoc(getattr(value, name)):
             missing.append(f"{owner}.{name}: no docstring")
-        described = _described(function)
+        described = _described_in_bases(value, name)
         missing += [f"{owner}.{name}({p})" for p in _parameters(function) if p not in described]
     return missing
+
+
+def _described_in_bases(value: type, name: str) -> set[str]:
+    """Return the parameters of a method that the class or a base class describes."""
+    defined = (vars(base).get(name) for base in inspect.getmro(value))
+    return set().union(*(_described(getattr(d, "__func__", d)) for d in defined if d is not None))
 
 
 def _own_docstring(value: Any) -> bool:
@@ -119,7 +122,7 @@ def _own_docstring(value: Any) -> bool:
 
 def _parameters(value: Any) -> list[str]:
     if inspect.isclass(value) and issubclass(value, Enum):
-        return []  # its members are written in the class, and nobody calls it with more
+        return []  # those of Python's enumerations; members are described instead
     try:
         signature = inspect.signature(value)
     except (TypeError, ValueError):

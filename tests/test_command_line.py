@@ -65,7 +65,7 @@ def test_an_interrupt_is_130(checkpoints, ended, monkeypatch):
         monkeypatch.setattr("floatscope.instrument.load", interrupted)
         done = ended("trace", "--model", checkpoints["LLaDA"], "--prompt", "x")
         assert done.returncode == 130
-        assert (said or "interrupted; nothing was left half-written") in done.stderr
+        assert (said or "interrupted; no file was left incomplete") in done.stderr
 
 
 @pytest.mark.parametrize(

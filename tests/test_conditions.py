@@ -227,7 +227,7 @@ def test_names_are_what_one_types():
         assert Condition.parse(condition.name) == condition
     assert Condition.parse(" passages = 5, question-first ").passages == 5
     for text in ("", "passage=5", "passages=five", "passages", "closed-book=1", "gold=0,"):
-        with pytest.raises(fs.UsageError, match="means nothing"):
+        with pytest.raises(fs.UsageError, match="unknown setting"):
             Condition.parse(text)
 
 

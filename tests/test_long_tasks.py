@@ -135,14 +135,14 @@ def test_conditions_that_have_no_meaning_say_so():
     text, summary, answer = (fs.tasks.long_records(task, 9) for task in TASKS)
     assert Condition().apply(text[0]) == text[0]
     for condition in (Condition(closed_book=True), Condition(passages=3)):
-        with pytest.raises(UsageError, match="a text to go on with"):
+        with pytest.raises(UsageError, match="a text to continue"):
             condition.apply(text[0], text)
     with pytest.raises(UsageError, match="summary of its passage"):
         Condition(closed_book=True).apply(summary[0])
     for records in (summary, answer):
         three = Condition(passages=3, gold=1).apply(records[0], records)
         assert len(three.passages) == 3 and three.passages[1] == records[0].passages[0]
-    with pytest.raises(UsageError, match="more than a few words"):
+    with pytest.raises(UsageError, match="asks for a long answer"):
         WorldTemplate().prompt(text[0])
 
 

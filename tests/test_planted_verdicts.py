@@ -72,7 +72,7 @@ def test_what_cannot_be_tested_says_what_would_do(verdicts):
     study, evidence = STUDIES["decoding"], evidence_of("true", np.random.default_rng(2), 24)
     ends, frequent, _ = study.claims(evidence)
     assert ends.verdict == "not testable" and "0 of 24 answers have 48 content tokens" in ends.why
-    assert "--data long:continuation --length 64 would test it" in ends.why
+    assert "test it with --data long:continuation --length 64" in ends.why
     assert frequent.verdict != "not testable"  # three to ten content tokens have a first quarter
     evidence.request = evidence.request.model_copy(update={"frequencies": None})
     for claim in study.claims(evidence)[1:]:

@@ -241,7 +241,7 @@ def test_verify_fails_where_the_weights_have_changed(there, checkpoints, tmp_pat
 
     weights = {k: v * 1.01 for k, v in load_file(model).items()}
     save_file(weights, model, metadata={"format": "pt"})
-    with pytest.raises(RunError, match="1 of 1 shards are not what is stored"):
+    with pytest.raises(RunError, match="1 of 1 shards differ from what is stored"):
         command("verify", "run", "--shards", 1, "--plugin", "mine.py")
 
 
@@ -254,8 +254,8 @@ def test_a_report_without_the_plugin_shows_the_rest_and_says_what_is_missing(
     monkeypatch.setattr(STUDIES, "_added", {})
     found = Findings(tmp_path / "run")
     assert [study.name for study in found.studies] == ["floating"]
-    assert "'asked', which is not known here: it is left out" in found.notes[0]
+    assert "an unknown study 'asked': it is left out" in found.notes[0]
     assert "--plugin" in found.notes[0] and found.claims["floating"]
     command("report", tmp_path / "run")
     page = (tmp_path / "run" / "report.html").read_text()
-    assert "is not known here: it is left out" in page.replace("&#39;", "'")
+    assert "an unknown study 'asked': it is left out" in page.replace("&#39;", "'")

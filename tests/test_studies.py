@@ -403,7 +403,7 @@ def test_requests_are_validated(tmp_path):
         "limit: Input should be greater": {"limit": 1},
         "nothing: Extra inputs": {"nothing": 1},
         "a model is named twice": {"models": ["a", "a"]},
-        "in the condition 'five' means nothing": {"asked_as": "five"},
+        "unknown setting 'five' in the condition 'five'": {"asked_as": "five"},
     }.items():
         with pytest.raises(UsageError, match=more):
             request_of(base | says)

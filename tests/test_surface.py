@@ -141,7 +141,10 @@ def test_help_shows_every_option_in_full_at_80_columns(ended, command, monkeypat
         ),
         ("trace --model pair/mdm --prompt x --mask-id 4", "--model MODEL,mask_id=VALUE"),
         ("trace --model pair/mdm --prompt x --cfg 2", "--sampler SAMPLER,cfg=VALUE"),
-        ("trace --model pair/mdm --prompt x --length 8 --sampler length=4", "said in 2 ways: 4, 8"),
+        (
+            "trace --model pair/mdm --prompt x --length 8 --sampler length=4",
+            "2 different values: 4, 8",
+        ),
     ],
 )
 def test_what_is_misspelt_or_misplaced_says_what_was_meant(ended, command, says):

@@ -198,12 +198,12 @@ def test_stopped_anywhere_and_again_the_file_is_the_same(ended, large, batches, 
         done = ended(*large, *saved(out))
         assert done.returncode == 130 and not out.exists()
         if answers:
-            assert f"stopped: {answers} answers are kept in" in done.stderr
-            assert "Run the same command again to go on from there." in done.stderr
+            assert f"stopped: {answers} answers are stored in" in done.stderr
+            assert "Run the same command again to continue." in done.stderr
         else:
             assert list(tmp_path.iterdir()) == []
     done = ended(*large, *saved(out))
-    assert done.returncode == 0 and "going on: 12 answers are kept" in done.stderr
+    assert done.returncode == 0 and "resuming: 12 answers are stored" in done.stderr
     assert batches.counted() == 12  # none of them twice
     assert out.read_bytes() == whole and is_answers(out)
     assert [one.name for one in tmp_path.iterdir()] == ["answers.csv"]
@@ -238,7 +238,7 @@ def test_killed_it_goes_on_from_the_last_batch(ended, small, batches, unbroken, 
         whole[:50]
     )  # or while the file was written
     done = ended(*small, *saved(out))
-    assert done.returncode == 0 and "going on: 4 answers are kept" in done.stderr
+    assert done.returncode == 0 and "resuming: 4 answers are stored" in done.stderr
     assert batches.counted() == 1 and out.read_bytes() == whole and is_answers(out)
     assert [one.name for one in tmp_path.iterdir()] == ["answers.parquet"]
 
@@ -254,11 +254,11 @@ def test_a_disk_that_fills_and_a_target_that_is_taken_cost_nothing(
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert done.returncode == 6 and "could not be written: File too large" in done.stderr
-    assert "2 answers are kept" in done.stderr and batches.counted() == 2
+    assert "2 answers are stored" in done.stderr and batches.counted() == 2
     batches.before(0, out.mkdir)  # by another, after it was found free
     done = ended(*small, *saved(out))
     assert done.returncode == 6 and "answers.jsonl could not be written" in done.stderr
-    assert "5 answers are kept" in done.stderr and batches.counted() == 2
+    assert "5 answers are stored" in done.stderr and batches.counted() == 2
     out.rmdir()
     assert ended(*small, *saved(out)).returncode == 0
     assert batches.counted() == 0 and out.read_bytes() == whole and is_answers(out)
@@ -272,7 +272,7 @@ def test_a_model_that_cannot_be_loaded_costs_no_answer_of_the_first(
     (weights,) = second.glob("*.safetensors")
     weights.write_bytes(weights.read_bytes()[:-100])
     done = ended(*small, "--model", second, *saved(out))
-    assert done.returncode == 3 and "5 answers are kept" in done.stderr
+    assert done.returncode == 3 and "5 answers are stored" in done.stderr
     weights.unlink()
     tiny.write("LLaDA", second)
     done = ended(*small, "--model", second, *saved(out))
@@ -305,7 +305,7 @@ def test_a_second_ctrl_c_changes_nothing(ended, small, batches, monkeypatch, tmp
     monkeypatch.setattr(err, "print", said)
     batches.before(1, press)
     done = ended(*small, *saved(tmp_path / "answers.csv"))
-    assert done.returncode == 130 and "stopped: 2 answers are kept in" in done.stderr
+    assert done.returncode == 130 and "stopped: 2 answers are stored in" in done.stderr
     assert len(pressed) == 3
 
 
@@ -381,7 +381,7 @@ def test_a_damaged_batch_is_asked_again_and_named(ended, small, batches, unbroke
     one = tmp_path / ".answers.csv.answers" / "shards" / "0-000-00001.shard"
     one.write_bytes(one.read_bytes()[:-7])
     done = ended(*small, *saved(out))
-    assert "going on: 2 answers are kept" in done.stderr
+    assert "resuming: 2 answers are stored" in done.stderr
     assert "asked again: 0-000-00001: its file has" in done.stderr
     assert batches.counted() == 4 and out.read_bytes() == whole
 
@@ -420,7 +420,7 @@ def test_from_python_too(models, name, data, batches, tmp_path):
     with pytest.raises(fs.RunError, match=r"asked\.prompts is"):
         fs.evaluate(model, records[1:], sampler, batch_size=2, keep=str(tmp_path / "kept"))
     hidden = fs.interventions.MaskTokens(regions="question")
-    with hidden(model), pytest.raises(fs.UsageError, match="Give it as intervention="):
+    with hidden(model), pytest.raises(fs.UsageError, match="Pass it as intervention="):
         fs.evaluate(model, records, sampler, batch_size=2, keep=tmp_path / "kept")
 
 

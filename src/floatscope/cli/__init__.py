@@ -1,8 +1,8 @@
-"""The command line: parse, call, print. Everything it does, the library does.
+"""The command line: parse, call, print. All work is done by the library.
 
 Exit codes: 0 done; 1 a bug or an unexpected failure; 2 wrong usage (option, prompt, sampler, data);
 3 a model that cannot be loaded or fails its self-check; 4 a trace that cannot be written or read;
-5 a capture that missed a layer; 6 a run that cannot start, write or go on; 130 interrupted.
+5 a capture that missed a layer; 6 a run that cannot start, write or continue; 130 interrupted.
 """
 
 import atexit
@@ -27,7 +27,7 @@ def _import_matplotlib_elsewhere() -> None:
 
 
 def main() -> None:
-    """Run the command line; errors a user can mend are one line and an exit code."""
+    """Run the command line; errors that a user can fix are one line and an exit code."""
     # No window is opened; and `!floatscope` in a notebook is handed one's backend, of another environment.
     os.environ["MPLBACKEND"] = "agg"
     if os.path.lexists("matplotlibrc"):

@@ -1,4 +1,4 @@
-"""`python -m floatscope.cli`: the command line where no script is installed."""
+"""Run the command line as `python -m floatscope.cli`, for installations without the script."""
 
 from . import main
 

@@ -1,4 +1,4 @@
-"""Answers as `floatscope evaluate` prints them: a table of scores, and what was left out."""
+"""Print answers for `floatscope evaluate`: a table of scores, and what was left out."""
 
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
@@ -15,12 +15,13 @@ if TYPE_CHECKING:
 _NAMES = {"contains": "contains", "exact_match": "exact", "f1": "F1", "rouge_l": "ROUGE-L"}
 _LONG = 160  # characters of a text in a table
 _SAID = {
-    "contains": "contains: a right answer is in what was said",
-    "rouge_l": "ROUGE-L: words in common, in their order, with the text it is compared with",
+    "contains": "contains: the answer contains a right answer",
+    "rouge_l": "ROUGE-L: words in common with the reference text, in order",
 }
 
 
 def table(every: "list[Answers]") -> Table:
+    """Return the table of scores."""
     table, name = _named(every, "Answers (%)")
     hiding = any("hidden_share" in answers.table for answers in every)
     main, *others = (
@@ -51,16 +52,16 @@ def table(every: "list[Answers]") -> Table:
     )
     if hiding:
         table.caption += (
-            "\nhidden: of a masked head's attention, as it would be; and columns per head"
+            "\nhidden: share of a masked head's attention, without the mask; and columns per head"
         )
     return table
 
 
 def likeness(every: "list[Answers]") -> Table | None:
-    """What long answers are like; None for short ones."""
+    """Return the table that describes long answers; None for short ones."""
     if "content_tokens" not in every[0].table:
         return None
-    table, name = _named(every, "What they are like")
+    table, name = _named(every, "Text of the answers")
     for column in ("distinct (%)", "grounded (%)", "tokens"):
         table.add_column(column, justify="right", no_wrap=True)
     for answers in every:
@@ -70,20 +71,20 @@ def likeness(every: "list[Answers]") -> Table | None:
             f"{answers.table['content_tokens'].mean():.1f}",
         )
     table.caption = (
-        "distinct: different ones among runs of four words\n"
-        "grounded: content words that stand in what was given; tokens: of content, per answer"
+        "distinct: share of distinct runs of four words\n"
+        "grounded: share of content words from the given text; tokens: content tokens per answer"
     )
     return table
 
 
 def shown(every: "list[Answers]", most: int) -> Table:
-    """The first questions with their gold, what was said, whether it came to its end, and why it counts."""
+    """Return the first questions with gold answer, answer, whether it was cut off, and why it counts."""
     import pandas as pd
 
     first = every[0].table.head(most)
     table = Table(title=f"The first {len(first)} questions", title_justify="left")
     _, name = _named(every, "")
-    for column in ("question, gold", "who", "said"):
+    for column in ("question, gold", "model", "answer"):
         table.add_column(column, overflow="fold")
     table.add_column("ended", no_wrap=True)
     table.add_column("right", overflow="fold")
@@ -106,7 +107,7 @@ def _clipped(text: str) -> str:
 
 
 def _named(every: "list[Answers]", title: str) -> "tuple[Table, Callable[[Answers], str]]":
-    """A table whose first column names answers: what is the same in every line is left out."""
+    """Return a table whose first column names answers, without what is the same in every row."""
     say = {
         "model": lambda a: a.model,
         "condition": lambda a: a.condition.name,
@@ -127,7 +128,7 @@ def _hidden(answers: "Answers") -> str:
 
 
 def warn_of_cut(every: "list[Answers]") -> None:
-    """Where most answers were cut off by their length: a share of right ones then measures the length."""
+    """Warn if most answers were cut off: their share of right answers then measures the length."""
     from ..tasks.cut import REMEDY
 
     for answers in every:
@@ -148,6 +149,7 @@ def _percent(interval: tuple[float, float, float], sign: bool = False) -> str:
 
 
 def unasked(every: "list[Answers]") -> "Iterator[Bad]":
+    """Yield the questions that could not be asked, each once."""
     seen: set[str] = set()
     for answers in every:
         for one in answers.left_out:
@@ -157,6 +159,7 @@ def unasked(every: "list[Answers]") -> "Iterator[Bad]":
 
 
 def list_left_out(bad: "list[Bad]", skip_bad: bool) -> None:
+    """Print what was left out."""
     if bad:
         err.print(f"left out {len(bad)}:")
         for one in bad:

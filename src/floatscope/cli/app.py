@@ -1,4 +1,4 @@
-"""The command line's frame: the app, where it prints, and its options before any command."""
+"""The frame of the command line: the app, its consoles, and the options before any command."""
 
 import os
 from dataclasses import fields
@@ -15,7 +15,7 @@ out, err = SafeConsole(), SafeConsole(stderr=True)
 
 
 class Interrupted(Exception):
-    """Ctrl-C, with what to say of it: Typer would end the program without a word."""
+    """Ctrl-C with a message; Typer would end the program without one."""
 
 
 _VALUES = {"str": "TEXT", "list[str]": "TEXT", "int": "N", "float": "X", "Path": "PATH"}
@@ -23,7 +23,7 @@ _VALUES = {"str": "TEXT", "list[str]": "TEXT", "int": "N", "float": "X", "Path":
 
 class _Commands(TyperGroup):
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """Return a command whose help shows what an option takes in one word."""
+        """Return a command whose help names the type of each option's value."""
         command = super().get_command(ctx, cmd_name)
         for option in command.params if command else []:
             if isinstance(option, TyperOption) and option.metavar is None:
@@ -34,7 +34,7 @@ class _Commands(TyperGroup):
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt as interrupt:
-            message = str(interrupt) or "interrupted; nothing was left half-written"
+            message = str(interrupt) or "interrupted; no file was left incomplete"
             raise Interrupted(message) from None
         except Exception as error:
             option = str(getattr(error, "option_name", ""))
@@ -44,7 +44,7 @@ class _Commands(TyperGroup):
 
 
 def _place_of(setting: str) -> str:
-    """Say where a setting is written that is no option of its own."""
+    """Say where to write a setting that is not an option."""
     from ..models.spec import ModelSpec
     from .engines import ENGINES
     from .outlines import common_fields
@@ -88,13 +88,13 @@ def _root(
 
 
 class WrongOption(FloatscopeError):
-    """An option that is written elsewhere."""
+    """An option that is a setting of another option."""
 
     exit_code = 2
 
 
 class WrongOutput(FloatscopeError):
-    """A path that cannot be written to. No ValueError: Typer would put its own words in the place of ours."""
+    """A path that cannot be written to. Not a ValueError, whose message Typer would replace."""
 
     exit_code = 2
 
@@ -103,7 +103,7 @@ _NAME, _PATH = 200, 3800  # bytes; systems allow 255 and 4,096, and partial file
 
 
 def output_path(text: str | Path) -> Path:
-    """Parse where a command writes: a path that a file system takes, and not an empty one."""
+    """Parse the path of an output; refuse empty paths, and paths that are too long for a file system."""
     if not str(text).strip():
         raise WrongOutput("--out is empty", "Name a file or a directory; `.` is this one.")
     path = Path(text)
@@ -119,7 +119,7 @@ def output_path(text: str | Path) -> Path:
 
 
 def output_option(flag: str, help: str) -> Any:
-    """An option that names where a command writes."""
+    """Return an option for the path of an output."""
     return typer.Option(flag, parser=output_path, metavar="PATH", help=help)
 
 
@@ -137,10 +137,10 @@ Plugins = Annotated[
         "--plugin",
         callback=_load_plugins,
         is_eager=True,
-        help="Your own .py file or module, for what it registers; may be repeated.",
+        help="A .py file or module with measures, samplers … of yours; may be repeated.",
     ),
 ]
 Weights = Annotated[
     str,
-    typer.Option(help="trained, or permuted with --seed: the same model with all it learnt gone."),
+    typer.Option(help="trained, or permuted with --seed: an untrained control of the same model."),
 ]

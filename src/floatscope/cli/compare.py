@@ -1,4 +1,4 @@
-"""`floatscope compare`: the claims of several runs side by side, and over models where there are enough."""
+"""`floatscope compare`: the claims of several runs side by side, and their mean over enough models."""
 
 import csv
 import io
@@ -36,10 +36,10 @@ def compare(
     ] = None,
     plugin: Plugins = None,
 ) -> None:
-    """Put the claims of several runs side by side.
+    """Compare the claims of several runs.
 
-    With five models or trainings, a claim is decided for their mean. A unit is a run, or a further run
-    in its directory. With fewer than five units nothing is decided.
+    With five or more models or trainings, a claim is decided for their mean; with fewer nothing is
+    decided. A unit is a run, or an extra run in its directory.
     """
     from .. import atomic
     from ..stats.digits import digits
@@ -48,7 +48,7 @@ def compare(
     from ..studies.results import finite
 
     if len(directories) < 2:
-        raise UsageError("one run has nothing to be compared with", "Name two or more.")
+        raise UsageError("expected two or more runs, got one", "Name two or more.")
     with Display("reading the runs"):
         found = compare(directories, claim or [])
     table = Table(title="Claims, model by model", title_justify="left")
@@ -73,7 +73,7 @@ def compare(
     out.print(table)
     if any(one.mean is None for one in found):
         err.print(
-            f"A sentence about diffusion models needs {LEAST_UNITS} or more models or trainings as units."
+            f"A statement about diffusion models needs {LEAST_UNITS} or more models or trainings as units."
         )
     if json_file:
         plain = finite([one.as_json() for one in found])
@@ -86,7 +86,7 @@ def compare(
 
 
 def _csv(found: "tuple[Compared, ...]") -> str:
-    """Units' values as numbers, shares as shares of 1; the mean's row is called `mean`."""
+    """Write a row per claim and unit, shares as shares of 1; the mean's row is called `mean`."""
     buffer = io.StringIO()
     lines = csv.DictWriter(buffer, _COLUMNS, restval="", lineterminator="\n")
     lines.writeheader()

@@ -1,7 +1,7 @@
-"""A console that shows what it is given and obeys none of it.
+"""A console that shows control characters instead of obeying them.
 
-Names, paths and texts come from files that others wrote. A control character in them could clear the
-screen, rewrite a line that was printed, or turn the order of letters around; here it is spelled out.
+Names, paths and texts come from files that others wrote. A control character in them could clear the screen,
+overwrite a printed line, or reverse the direction of text; here it is written as its escape.
 """
 
 import re
@@ -20,12 +20,12 @@ _UNSEEN = re.compile(
 
 
 def spelled(text: str) -> str:
-    """The text with every such character as its escape: \\x1b, \\u202e."""
+    r"""Replace every such character by its escape: \x1b, \u202e."""
     return _UNSEEN.sub(lambda c: c[0].encode("unicode_escape").decode("ascii"), text)
 
 
 class SafeConsole(Console):
-    """Rich's console, where text cannot command a terminal, nor `:bomb:` become a picture."""
+    """Rich's console, in which text cannot control the terminal and `:bomb:` does not become an emoji."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(emoji=False, **options)

@@ -1,7 +1,7 @@
-"""What `trace` and `evaluate` can refuse before they load a model: the cheapest first.
+"""Checks of `trace` and `evaluate` before they load a model, the cheapest first.
 
-What is refused here is refused by the library, in its own words; a model that is not in a directory here
-(on a hub, in a GGUF file) is left to the loading of it.
+The library makes the checks and writes the messages. A model that is not in a local directory (on a hub, in
+a GGUF file) is checked when it is loaded.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 
 def spec_of(model: str, elsewhere: bool = False) -> ModelSpec:
-    """Read the model as it was typed, and refuse one that is not there or of no known family.
+    """Parse a model's spec, and refuse a model that does not exist or is of an unknown family.
 
-    `elsewhere`: it may be a directory of another machine.
+    With `elsewhere`, it may be a directory of another machine.
     """
     from ..models.registry import require_family
 
@@ -32,7 +32,7 @@ def spec_of(model: str, elsewhere: bool = False) -> ModelSpec:
 
 
 def require_interventions(texts: Iterable[str]) -> None:
-    """Refuse a name of no intervention, before what they need is imported."""
+    """Refuse names of unknown interventions, before their modules are imported."""
     from ..registry import INTERVENTIONS
 
     for text in texts:
@@ -41,9 +41,9 @@ def require_interventions(texts: Iterable[str]) -> None:
 
 
 def require_sampler(text: str, common: Mapping[str, Any]) -> None:
-    """Refuse a sampler that is not known, has no such field, or whose values do not go together.
+    """Refuse a sampler that is unknown, has unknown fields, or has values that contradict each other.
 
-    A text that begins with a setting is left until the model is known: it is for its usual sampler.
+    A text that begins with a setting is checked later, because it is for the sampler that fits the model.
     """
     from ..decode.presets import sampler_of
     from ..registry import SAMPLERS
@@ -57,7 +57,7 @@ def require_sampler(text: str, common: Mapping[str, Any]) -> None:
 def require_texts(
     outline: "Outline", sampler: "AnySampler", prompts: Sequence[Any], added: int = 0
 ) -> None:
-    """Every prompt leaves room for what is decoded: the last is not refused after the first was traced."""
+    """Check that every prompt leaves room for its answer, before the first is traced."""
     from ..decode.state import check_fits
     from ..sequences.prompt import encode
 
@@ -75,7 +75,7 @@ def require_records(
     template: "Template | None",
     intervention: "Intervention | None",
 ) -> None:
-    """The longest records leave room for their answers."""
+    """Check that the longest records leave room for their answers."""
     from ..tasks.asking import budget, default_template
     from ..tasks.fitting import fitting, longest
     from ..tasks.pool import Pool

@@ -1,4 +1,4 @@
-"""Parse `--engine`: where a run's shards are computed, and how long a worker is waited for."""
+"""Parse `--engine`: where a run's shards are computed, and how long to wait for a worker."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ ENGINES: dict[str, dict[str, Any]] = {
 
 
 def engine_of(text: str) -> tuple[str, dict[str, Any]]:
-    """Parse `--engine`: its name, and how it runs."""
+    """Parse `--engine` into the engine's name and its settings."""
     name, *parts = (part.strip() for part in text.split(","))
     if name not in ENGINES:
         raise UsageError(

@@ -49,7 +49,9 @@ def evaluate(
     ] = None,
     intervene: Annotated[
         list[str] | None,
-        typer.Option(help="As `floatscope interventions` shows; beside none; may be repeated."),
+        typer.Option(
+            help="As `floatscope interventions` shows, compared with none; may be repeated."
+        ),
     ] = None,
     sampler: Annotated[
         list[str] | None,
@@ -63,7 +65,7 @@ def evaluate(
     ] = None,
     steps: Annotated[int | None, typer.Option(min=1, help="Default: one per token.")] = None,
     seed: Annotated[
-        int, typer.Option(help="Of samplers, drawn passages, and permuted weights.")
+        int, typer.Option(help="Seed of samplers, drawn passages and permuted weights.")
     ] = 0,
     limit: Annotated[int | None, typer.Option(min=1, help="At most this many questions.")] = None,
     template: Annotated[str, typer.Option(help="auto, plain, or world.")] = "auto",
@@ -75,23 +77,23 @@ def evaluate(
     ] = False,
     split_alternatives: Annotated[
         bool,
-        typer.Option(help="Of a file's gold answers like `a or b`, count each part as right too."),
+        typer.Option(help="Accept each part of a file's gold answers like `a or b` as right too."),
     ] = False,
     examples: Annotated[
-        int, typer.Option(min=0, help="Questions to show with gold and what was said.")
+        int, typer.Option(min=0, help="Questions to print with gold answers and answers.")
     ] = 3,
     save: Annotated[
         Path | None,
-        output_option("--out", help="A directory for all answers; made if it is not there."),
+        output_option("--out", help="A directory for all answers; created if it does not exist."),
     ] = None,
     format: Annotated[
-        str, typer.Option(help="Of the file of answers in it: csv, parquet or jsonl.")
+        str, typer.Option(help="Format of the file of answers in it: csv, parquet or jsonl.")
     ] = "csv",
     resume: Annotated[
-        bool, typer.Option(help="Go on with the answers that a stopped command kept.")
+        bool, typer.Option(help="Continue with the answers of a stopped command.")
     ] = True,
     overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace the answers that are there.")
+        bool, typer.Option("--overwrite", help="Replace existing answers.")
     ] = False,
     batch_size: Annotated[int, typer.Option(min=1, help="Questions decoded together.")] = 8,
     device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1 …")] = None,
@@ -112,7 +114,7 @@ def evaluate(
     given = {name: value for name, value in locals().items() if name not in _HOW}
     if save is not None and save.suffix in (".csv", ".parquet", ".jsonl"):
         raise UsageError(
-            f"--out {save} names a file, and takes a directory",
+            f"--out takes a directory, and {save} names a file",
             f"Give --out {save.with_suffix('')} --format {save.suffix[1:]}.",
         )
     if weights == "trained":
@@ -145,7 +147,7 @@ def evaluate(
     def settings_of(
         model: "ModelFacts",
     ) -> "list[tuple[Condition, Intervention | None, AnySampler]]":
-        """Every way in which a model is asked."""
+        """Return every combination of condition, intervention and sampler for a model."""
         common: dict[str, Any] = {"length": length, "steps": steps, "seed": seed}
         if not model.is_diffusion:
             common.pop("steps")
@@ -215,7 +217,7 @@ def _ticker(display: Display, before: int) -> Callable[[int, int], None]:
 def records_of(
     data: str, limit: int | None, seed: int, skip_bad: bool, split_alternatives: bool = False
 ) -> "tuple[tuple[Record, ...], tuple[Bad, ...], str]":
-    """A file's records, or those of a task by its name; what was left out; and what is to be noted."""
+    """Return the records of a file or a named task, what was left out, and a notice."""
     from .. import tasks
 
     if tasks.is_named(data):

@@ -1,4 +1,4 @@
-"""`floatscope frequencies`: count a corpus' tokens, for the calibrated sampler."""
+"""`floatscope frequencies`: count the tokens of a corpus, for the position-calibrated sampler."""
 
 import io
 from pathlib import Path
@@ -18,18 +18,20 @@ def frequencies(
         list[Path], typer.Argument(help="Text files, or JSONL with a `text` field; .gz, .xz too.")
     ],
     model: Annotated[
-        str, typer.Option(help="Whose tokenizer counts: a name, directory or hub id.")
+        str, typer.Option(help="The model whose tokenizer counts: a name, directory or hub id.")
     ],
     save: Annotated[
         Path,
         output_option("--out", help="The .npy file to write."),
     ],
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace what is there.")] = False,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace an existing file.")
+    ] = False,
     plugin: Plugins = None,
 ) -> None:
     """Count how frequent each token is in a corpus.
 
-    The sampler position-calibrated and the trivial share take the counts.
+    The sampler position-calibrated and the measure decoding-order use the counts.
 
     \b
     Examples:

@@ -1,4 +1,4 @@
-"""Parse command-line values; what cannot be parsed is an error that names it."""
+"""Parse command-line values; errors name the value."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -10,6 +10,7 @@ from ..trace.store import rehearse, require_free
 
 
 def texts_of(prompt: str | None, data: Path | None, limit: int | None) -> list[str]:
+    """Return the prompts from `--prompt` or from a data file."""
     if (prompt is None) == (data is None):
         raise UsageError("give a prompt or a data file", "Use either --prompt or --data.")
     if prompt is not None:
@@ -36,9 +37,9 @@ def texts_of(prompt: str | None, data: Path | None, limit: int | None) -> list[s
 def common_settings(
     samplers: Sequence[str], flags: Mapping[str, int | None]
 ) -> tuple[list[str], dict[str, int | None]]:
-    """Take settings that hold for all models out of the texts of samplers: `length` before all.
+    """Move settings that hold for all models, such as `length`, out of the texts of samplers.
 
-    They may be said by a flag or in every sampler, and not in two ways.
+    They may be given by an option or in every sampler, but not with different values.
     """
     said: dict[str, set[int]] = {
         key: set() if flag is None else {flag} for key, flag in flags.items()
@@ -58,14 +59,14 @@ def common_settings(
     for key, values in said.items():
         if len(values) > 1:
             raise UsageError(
-                f"{key} is said in {len(values)} ways: {', '.join(map(str, sorted(values)))}",
-                f"It holds for all models: give --{key} alone.",
+                f"{key} has {len(values)} different values: {', '.join(map(str, sorted(values)))}",
+                f"It applies to all models: give --{key} once.",
             )
     return rest, {key: next(iter(values), None) for key, values in said.items()}
 
 
 def paths_for(save: Path | None, count: int, *, single: bool, overwrite: bool) -> list[Path]:
-    """Where each trace goes; what stands in the way is noticed before any work is done."""
+    """Return the path of each trace; refuse existing paths before any work is done."""
     if save is None:
         return []
     paths = [save] if single else [save / f"{i:05d}.zarr" for i in range(count)]
@@ -79,7 +80,7 @@ def paths_for(save: Path | None, count: int, *, single: bool, overwrite: bool) -
 
 
 def measures_of(text: str | None) -> dict[str, Any]:
-    """Measures by name, each with its default configuration."""
+    """Return the named measures, each with its default configuration."""
     if not text:
         return {}
     from ..measures import MEASURES

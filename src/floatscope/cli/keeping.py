@@ -1,4 +1,4 @@
-"""Where `floatscope evaluate` keeps answers until their file is complete, and what it says of that."""
+"""Store the answers of `floatscope evaluate` until their file is complete, and report what is stored."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -27,7 +27,7 @@ def keeping(
     resume: bool,
     overwrite: bool,
 ) -> "Iterator[Kept | None]":
-    """A directory beside the file; whatever ends the command, it says how to go on."""
+    """Open a directory beside the file; if the command ends early, print how to continue."""
     if save is None:
         yield None
         return
@@ -45,17 +45,17 @@ def keeping(
     with kept(folder, request, resume=resume, overwrite=overwrite) as keep:
         atomic.sweep(save.parent, literally(save.name))  # what a kill left of the file itself
         if keep.answers:
-            err.print(escape(f"going on: {_there(keep)}"), soft_wrap=True)
+            err.print(escape(f"resuming: {_there(keep)}"), soft_wrap=True)
         try:
             yield keep
         except KeyboardInterrupt:
             if not keep.answers:
                 raise
-            go_on = "Run the same command again to go on from there."
+            go_on = "Run the same command again to continue."
             raise KeyboardInterrupt(f"stopped: {_there(keep)}. {go_on}") from None
         except Exception:
             if keep.answers:
-                mended = "once this is mended, the same command goes on from there"
+                mended = "after fixing this, the same command continues from there"
                 err.print(escape(f"{_there(keep)}: {mended}"), soft_wrap=True)
             raise
         finally:
@@ -69,10 +69,10 @@ def keeping(
 
 
 def _fields(record: "Record") -> dict[str, Any]:
-    """Without what it asks for where that is a few words: answers kept before there was a choice go on."""
+    """Return a record's fields, without `asks` for short answers: older stored answers still match."""
     fields = asdict(record)
     return fields if fields["asks"] != "words" else {k: v for k, v in fields.items() if k != "asks"}
 
 
 def _there(keep: "Kept") -> str:
-    return f"{keep.answers} answers are kept in {keep.run.directory}"
+    return f"{keep.answers} answers are stored in {keep.run.directory}"

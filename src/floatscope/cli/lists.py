@@ -1,4 +1,4 @@
-"""What there is: measures, model families, samplers, interventions."""
+"""Lists of measures, model families, samplers and interventions."""
 
 from collections.abc import Iterable, Mapping
 
@@ -12,7 +12,7 @@ from .outlines import Outline, common_fields, outlines
 
 @app.command()
 def measures(plugin: Plugins = None) -> None:
-    """List the measures: what each asks of a trace."""
+    """List the measures, with what each computes from a trace."""
     lines = [(name, one.says, ", ".join(one.fields)) for name, one in outlines(MEASURES).items()]
     _print("Measures", ("measure", "what it says", "options"), lines)
 
@@ -58,7 +58,7 @@ def interventions(plugin: Plugins = None) -> None:
 
 
 def _options(one: Outline, common: Mapping[str, str] | None = None) -> str:
-    """Fields and their defaults; beside common ones, those that are not among them or differ."""
+    """Write fields with their defaults; with common fields, only those that are not among them or differ."""
     own = one.fields.items() - (common or {}).items()
     return ", ".join(
         f"{name}={value}" for name, value in one.fields.items() if (name, value) in own

@@ -1,4 +1,4 @@
-"""`floatscope live`: the page with a model behind it."""
+"""`floatscope live`: the live page with models behind it."""
 
 from typing import Annotated
 

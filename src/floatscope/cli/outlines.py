@@ -1,7 +1,7 @@
-"""Read what a list shows of a method from its source: nothing heavy is imported to print a table.
+"""Read what a list shows of a method from its source, so that printing a table imports nothing heavy.
 
-A method of the package is a dataclass in a file of its own. Its first line, its fields and their defaults
-are text there; a method that a plugin registered is imported already, and is asked itself.
+A method of the package is a dataclass in its own file. Its first line, its fields and their defaults are
+read as text; a method that a plugin registered is imported already and is inspected.
 """
 
 import ast
@@ -16,7 +16,7 @@ from ..registry import Registry
 
 @dataclass(frozen=True)
 class Outline:
-    """What a list shows of a method: the first line of its docstring, and fields with their defaults."""
+    """What a list shows of a method: the first line of its docstring, and its fields with defaults."""
 
     says: str
     fields: dict[str, str]
@@ -51,7 +51,7 @@ def _of_class(cls: Any) -> Outline:
 
 @cache
 def class_outline(module: str, name: str) -> Outline:
-    """Outline a class of the package from its file, with the fields of its bases before its own."""
+    """Outline a class of the package from its file, with the fields of its base classes first."""
     body = parsed(module).body
     found = next(node for node in body if isinstance(node, ast.ClassDef) and node.name == name)
     settings: dict[str, str] = {}
@@ -80,7 +80,7 @@ def _home(body: list[ast.stmt], module: str, name: str) -> str | None:
 
 
 def _default(body: list[ast.stmt], value: ast.expr) -> str:
-    """Write a default as one would type it."""
+    """Write a default as it is typed on the command line."""
     if isinstance(value, ast.Constant):
         return str(value.value)
     if (

@@ -1,7 +1,7 @@
-"""Show how far a command is, on standard error: a bar on a terminal, plain lines elsewhere.
+"""Show the progress of a command on standard error: a bar on a terminal, plain lines elsewhere.
 
-A log or a pipe cannot show a bar that redraws itself. There a thread prints a line every few seconds, also
-while a model is being loaded or one long step computed.
+A log or a pipe cannot show a bar that redraws itself. There a thread prints a line every few seconds, even
+while a model is loading or one long step is computed.
 """
 
 import threading
@@ -20,7 +20,10 @@ _NAMED = 4  # names of running parts in one line
 
 
 class Display:
-    """A context manager; `update` says what has changed. The time left is estimated if it is not given."""
+    """A context manager that shows progress; `update` changes it.
+
+    The remaining time is estimated unless it is given.
+    """
 
     def __init__(
         self,
@@ -74,7 +77,7 @@ class Display:
         running: Mapping[str, float] | None = None,
         left: float | None = None,
     ) -> None:
-        """Give what has changed; `running` are parts in hand, with the share done of each."""
+        """Change what is shown; `running` are the parts in progress, with the completed share of each."""
         self.doing = self.doing if doing is None else doing
         self.total = self.total if total is None else total
         self.running = self.running if running is None else running
@@ -129,7 +132,7 @@ class Display:
 
 
 def _wait(over: threading.Event, seconds: float) -> bool:
-    """Wait until the end or for so long; return whether it is the end."""
+    """Wait until the end or for so many seconds; return whether it is the end."""
     return over.wait(seconds)
 
 

@@ -1,4 +1,4 @@
-"""`floatscope report`, `view`: a run directory becomes a page, or is served."""
+"""`floatscope report` and `view`: turn a run directory into a page, or serve it."""
 
 import re
 from pathlib import Path
@@ -22,10 +22,10 @@ def report(
         str | None, typer.Option(help="Figures for a paper: pdf, svg, png, or several.")
     ] = None,
     width: Annotated[
-        str | None, typer.Option(help="Of every figure: 3.3in, 8.4cm, 84mm or 240pt.")
+        str | None, typer.Option(help="Width of every figure: 3.3in, 8.4cm, 84mm or 240pt.")
     ] = None,
     font_size: Annotated[
-        float | None, typer.Option(help="Points of the letters in figures; 8 by default.")
+        float | None, typer.Option(help="Font size in figures, in points; 8 by default.")
     ] = None,
     to: Annotated[
         Path | None,
@@ -50,7 +50,7 @@ def report(
     if not any(asked.values()) and (wide or font_size or to):
         raise UsageError(
             "--width, --font-size and --out are for tables and figures",
-            "Say which: --figures pdf, --tables latex.",
+            "Add them: --figures pdf, --tables latex.",
         )
     if font_size is not None and not 1 <= font_size <= 72:
         raise UsageError(f"--font-size {font_size:g}", "Give points, such as 8.")
@@ -69,7 +69,7 @@ def report(
 
 
 def _several(option: str, text: str | None, known: tuple[str, ...]) -> list[str]:
-    """ "csv,latex" """
+    """Parse a list such as "csv,latex"."""
     names = [name.strip() for name in (text or "").split(",") if name.strip()]
     for name in names:
         if name not in known:
@@ -81,7 +81,7 @@ _INCHES = {"in": 1.0, "": 1.0, "cm": 1 / 2.54, "mm": 1 / 25.4, "pt": 1 / 72.27}
 
 
 def inches(text: str) -> float:
-    """ "3.3in", "8.4cm", "84mm", "240pt" (LaTeX's points), or a plain number of inches."""
+    """Parse a width: "3.3in", "8.4cm", "84mm", "240pt" (LaTeX's points), or a number of inches."""
     found = re.fullmatch(r"\s*(\d+\.?\d*|\.\d+)\s*(in|cm|mm|pt|)\s*", text)
     size = float(found[1]) * _INCHES[found[2]] if found else 0.0
     if not 0.5 <= size <= 40:

@@ -1,4 +1,4 @@
-"""`floatscope study`, `studies`, `demo`: runs over several models, into a directory that can resume."""
+"""`floatscope study`, `studies` and `demo`: runs over several models, into a directory that can resume."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 _MARK = {"holds": "[green]✓[/]", "refuted": "[red]✗[/]", "undecided": "[yellow]≈[/]"}
 Out = Annotated[
     Path,
-    output_option("--out", help="The run's directory; made if it is not there."),
+    output_option("--out", help="The run's directory; created if it does not exist."),
 ]
 Engine = Annotated[
     str,
     typer.Option(
-        help="local, or ray for several machines: ray,address=HEAD:6379,gpus=0.5 (a cluster that is running; "
+        help="local, or ray for several machines: ray,address=HEAD:6379,gpus=0.5 (a running cluster; "
         "GPUs per worker). Both take patience=120 (seconds without a sign of life, then a worker is "
         "replaced) and shard_limit=21600 (seconds for a shard)."
     ),
@@ -35,13 +35,13 @@ Engine = Annotated[
 Workers = Annotated[
     int | None, typer.Option(min=1, help="Processes. Default: one per GPU, or per CPU core.")
 ]
-Resume = Annotated[bool, typer.Option(help="Go on with the run that is there.")]
-Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace the run that is there.")]
+Resume = Annotated[bool, typer.Option(help="Continue the existing run.")]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace the existing run.")]
 RegistrationFile = Annotated[
     Path | None,
     typer.Option(
         "--registration",
-        help="A registration written earlier; what is asked must agree with it.",
+        help="A registration written earlier, with which the request must agree.",
     ),
 ]
 RegisterOnly = Annotated[
@@ -85,7 +85,7 @@ def study(
     out_dir: Out = Path("run"),
     config: Annotated[
         Path | None,
-        typer.Option(help="A .toml, .yaml or .json file, or a run.json; flags come before it."),
+        typer.Option(help="A .toml, .yaml or .json file, or a run.json; options override it."),
     ] = None,
     model: Annotated[
         list[str] | None,
@@ -101,10 +101,10 @@ def study(
         int | None, typer.Option(min=2, help="Questions to ask in each setting.")
     ] = None,
     asked_as: Annotated[
-        str | None, typer.Option(help="The condition they are asked under: passages=5 …")
+        str | None, typer.Option(help="Condition under which questions are asked: passages=5 …")
     ] = None,
     traced_as: Annotated[
-        str | None, typer.Option(help="The condition they are traced under; likewise.")
+        str | None, typer.Option(help="Condition under which examples are traced.")
     ] = None,
     length: Annotated[int | None, typer.Option(min=1, help="Masks, or tokens to generate.")] = None,
     steps: Annotated[int | None, typer.Option(min=1, help="Default: one per token.")] = None,
@@ -112,7 +112,7 @@ def study(
         str | None,
         typer.Option(
             help="For diffusion models, as `confidence` or `confidence,temperature=0.7`; "
-            "a temperature holds for causal models too."
+            "a temperature also applies to causal models."
         ),
     ] = None,
     option: Annotated[
@@ -129,13 +129,13 @@ def study(
     ] = None,
     view: Annotated[int | None, typer.Option(min=0, help="Examples the viewer shows.")] = None,
     keep_traces: Annotated[
-        bool | None, typer.Option(help="Keep whole traces of those examples, in OUT/traces.")
+        bool | None, typer.Option(help="Store complete traces of those examples, in OUT/traces.")
     ] = None,
-    seed: Annotated[int | None, typer.Option(help="Of everything drawn.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed of all random choices.")] = None,
     skip: Annotated[
         int | None,
         typer.Option(
-            min=0, help="Pass over the first records, such as those that settings were chosen on."
+            min=0, help="Skip the first records, such as those on which settings were chosen."
         ),
     ] = None,
     chat: Annotated[bool | None, typer.Option(help="Use chat templates.")] = None,
@@ -145,7 +145,7 @@ def study(
     ] = None,
     split_alternatives: Annotated[
         bool | None,
-        typer.Option(help="Of a file's gold answers like `a or b`, count each part as right too."),
+        typer.Option(help="Accept each part of a file's gold answers like `a or b` as right too."),
     ] = None,
     registration: RegistrationFile = None,
     register_only: RegisterOnly = None,
@@ -228,9 +228,9 @@ def demo(
     registration: RegistrationFile = None,
     register_only: RegisterOnly = None,
 ) -> None:
-    """Run all studies on the embedded pair and its twin.
+    """Run almost all studies on the embedded pair and its twin.
 
-    Without those run by name. It takes no GPU and a few minutes.
+    Studies that run only by name are left out. It needs no GPU and takes a few minutes.
     """
     from ..studies.demo import demo_request
 
@@ -248,7 +248,7 @@ def demo(
 
 
 def settings_of(options: list[str], flags: Mapping[str, Any]) -> dict[str, Any]:
-    """Parse `--set`: fields of the run that have no flag, and fields that one study alone reads."""
+    """Parse `--set`: fields of the run without an option, and fields that only one study reads."""
     from ..studies import Request
 
     settings: dict[str, Any] = {}
@@ -277,7 +277,7 @@ def settings_of(options: list[str], flags: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _register(request: "Request", path: Path) -> None:
-    """Write down what a run would find out, and by which rules; nothing is run."""
+    """Write the registration of a run to a file; nothing is run."""
     from hashlib import sha256
 
     from .. import atomic
@@ -290,13 +290,13 @@ def _register(request: "Request", path: Path) -> None:
 
 
 def _run(request: "Request", directory: Path, *how: Any, **options: Any) -> None:
-    """The engine says how to go on, where a run was begun; before and after that it is said here."""
+    """Run and report; if the run is interrupted, say how to continue."""
     try:
         _run_and_report(request, directory, *how, **options)
     except KeyboardInterrupt as interrupt:
         message = (
-            f"stopped: what is stored in {directory} is kept. Run it again with --resume, and "
-            "without --overwrite, to go on from there."
+            f"stopped: what is stored in {directory} is safe. Run it again with --resume, and "
+            "without --overwrite, to continue."
         )
         raise KeyboardInterrupt(str(interrupt) or message) from None
 
@@ -319,7 +319,7 @@ def _run_and_report(
 
     if engine == "ray" and (request.device or "").startswith("cuda:"):
         raise UsageError(
-            f"--device {request.device} with Ray, which gives each worker a GPU of its own",
+            f"--device {request.device} with Ray, which assigns a GPU to each worker",
             "Use --device cuda.",
         )
     if gpus is not None and gpus > 1 and gpus % 1:
@@ -369,13 +369,13 @@ def _run_and_report(
             kind = "[bold]warning:[/]" if note in part.warnings else "note:"
             err.print(f"{kind} {escape(note)}", soft_wrap=True)
     out.print(
-        f"{summary.computed} shards computed, {summary.kept} were there; {summary.seconds:.0f} s"
+        f"{summary.computed} shards computed, {summary.kept} already stored; {summary.seconds:.0f} s"
     )
     out.print(f"[bold]{escape(str(page))}[/]")
 
 
 def _default_workers(device: str | None) -> int:
-    """One for each GPU that is seen from here; one per CPU core where there is none."""
+    """Return one worker per visible GPU, or one per CPU core without a GPU."""
     if device is None or device.startswith("cuda"):
         import torch
 
@@ -389,9 +389,7 @@ def _print(findings: "Findings") -> None:
         out.print(f"\n[bold]{escape(findings.answer)}[/]\n")
     table = Table(title="What was found", title_justify="left", show_lines=True)
     table.add_column("#", justify="right")
-    table.add_column(
-        "claim of the literature or question, and what the numbers say of these models"
-    )
+    table.add_column("claim, and what the numbers say about these models")
     table.add_column("", justify="center")
     for claim in findings.verdicts:
         said = [claim.plain, claim.scope and f"({claim.scope})", claim.why]

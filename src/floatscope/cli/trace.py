@@ -30,14 +30,14 @@ def trace(
         str | None,
         typer.Option(
             help="As confidence,block_length=8,temperature=0.7: see `floatscope models`. Without a name, "
-            "settings are of what fits the model, the default."
+            "settings are for the default, which fits the model."
         ),
     ] = None,
     length: Annotated[int | None, typer.Option(help="Tokens to generate. Default: 32.")] = None,
     steps: Annotated[
         int | None, typer.Option(help="Denoising steps. Default: one per token.")
     ] = None,
-    seed: Annotated[int, typer.Option(help="Of every random draw.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of all random choices.")] = 0,
     intervene: Annotated[
         str | None,
         typer.Option(
@@ -54,9 +54,9 @@ def trace(
         str, typer.Option(help="Query groups: coarse (prompt, masked, revealed) or regions.")
     ] = "coarse",
     layers: Annotated[str | None, typer.Option(help="`3`, `0,5,11` or `0:4`.")] = None,
-    heads: Annotated[str | None, typer.Option(help="Likewise.")] = None,
+    heads: Annotated[str | None, typer.Option(help="As for --layers.")] = None,
     keep_steps: Annotated[
-        str | None, typer.Option(help="Which steps to keep, likewise, from 0.")
+        str | None, typer.Option(help="Which steps to keep, from 0; as for --layers.")
     ] = None,
     store_dtype: Annotated[
         str, typer.Option(help="float32, or float16 for half the size.")
@@ -78,14 +78,18 @@ def trace(
             "--out", help="Save here as zarr: one store, or one per line in a directory."
         ),
     ] = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace what is there.")] = False,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace an existing trace.")
+    ] = False,
     batch_size: Annotated[int, typer.Option(min=1, help="Prompts decoded together.")] = 8,
     limit: Annotated[
         int | None, typer.Option(min=1, help="At most this many lines of the data.")
     ] = None,
     cache: Annotated[
         str,
-        typer.Option(help="Of keys and values: auto, exact, none; approximate: prefix, dual, dkv."),
+        typer.Option(
+            help="Cache of keys and values: auto, exact, none; approximate: prefix, dual, dkv."
+        ),
     ] = "auto",
     device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1 …")] = None,
     weights: Weights = "trained",

@@ -1,4 +1,4 @@
-"""`floatscope verify`: is what a run directory holds what its models and data give?"""
+"""`floatscope verify`: check that a run directory holds what its models and data give."""
 
 from pathlib import Path
 from typing import Annotated
@@ -16,7 +16,7 @@ from .progress import Display
 def verify(
     directory: Annotated[Path, typer.Argument(help="A finished run's directory.")],
     shards: Annotated[int, typer.Option(min=1, help="How many to compute again.")] = 3,
-    seed: Annotated[int, typer.Option(min=0, help="Chooses which.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Selects which.")] = 0,
     tolerance: Annotated[
         float, typer.Option(min=0, help="Largest difference of two numbers that passes.")
     ] = 1e-5,
@@ -25,7 +25,7 @@ def verify(
     """Compute some shards of a run again, and compare them.
 
     Needs the run's models and data, here or where the run was made. On the machine that made it a shard
-    comes out byte for byte; on another, last digits may differ, and a near-tie may give another token.
+    is identical; on another, last digits may differ, and a near-tie may give another token.
     """
     from ..studies.verifying import verify
 
@@ -52,6 +52,6 @@ def verify(
     out.print(table)
     if failed:
         raise RunError(
-            f"{failed} of {table.row_count} shards are not what is stored in {directory}",
+            f"{failed} of {table.row_count} shards differ from what is stored in {directory}",
             "Look for another version, machine or dtype (run.json: about), or changed weights or data.",
         )

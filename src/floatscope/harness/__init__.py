@@ -1,12 +1,12 @@
-"""Floatscope's models in lm-evaluation-harness: its tasks, with any sampler and any intervention.
+"""Run Floatscope's models in lm-evaluation-harness: its tasks, with any sampler and any intervention.
 
     from floatscope.harness import FloatscopeLM  # also registers the model "floatscope"
     lm_eval.simple_evaluate(model=FloatscopeLM("pair/mdm", sampler="confidence"), tasks=[...])
 
     python -m floatscope.harness run --model floatscope --model_args model=pair/mdm --tasks ...
 
-The harness owns the tasks, the wording of prompts and the scores. Here text becomes tokens, and is
-decoded or scored as everywhere in Floatscope. Needs the extra `lm-eval`.
+The harness provides the tasks, the wording of prompts and the scores. This package turns text into tokens,
+and decodes or scores it like all other code of Floatscope. It needs the extra `lm-eval`.
 """
 
 from ..errors import FloatscopeError

@@ -1,4 +1,4 @@
-"""What a task asks of a generation, as a sampler: how long, how warm, and where the text stops."""
+"""Turn a task's settings for generation into a sampler: length, temperature and stop strings."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
@@ -15,7 +15,7 @@ _ONLY_WHEN_WARM = ("top_p", "top_k", "min_p")  # say nothing about greedy decodi
 
 @dataclass(frozen=True)
 class GenerationRequest:
-    """A task's `generation_kwargs`. A length of None leaves the sampler's own."""
+    """A task's `generation_kwargs`. None for length or temperature keeps the sampler's own."""
 
     until: tuple[str, ...] = ()
     length: int | None = None
@@ -23,7 +23,7 @@ class GenerationRequest:
 
     @classmethod
     def of(cls, asked: Mapping[str, Any]) -> "GenerationRequest":
-        """As the harness reads them: without `do_sample` a temperature above 0 asks for it."""
+        """Read the settings as the harness does: a temperature above 0 implies `do_sample`."""
         left = dict(asked)
         until = left.pop("until", None) or ()
         lengths = [value for name in _LENGTHS if (value := left.pop(name, None)) is not None]
@@ -43,7 +43,7 @@ class GenerationRequest:
         )
 
     def sampler(self, base: AnySampler, occurrence: int = 0) -> AnySampler:
-        """The sampler as asked; a repeated warm request gets another seed each time."""
+        """Return the sampler with these settings; a repeated request with sampling gets a new seed."""
         sampler = base if self.length is None else resized(base, self.length)
         if self.temperature is not None:
             sampler = replace(sampler, temperature=self.temperature)
@@ -52,7 +52,7 @@ class GenerationRequest:
         return sampler
 
     def text(self, model: Model, ids: Sequence[int]) -> str:
-        """The answer, up to the first of the stop strings."""
+        """Return the answer, up to the first stop string."""
         kept = [i for i in ids[: self.length] if i != model.mask_id]
         text = model.text(kept)
         ends = [at for stop in self.until if stop and (at := text.find(stop)) >= 0]
@@ -60,7 +60,7 @@ class GenerationRequest:
 
 
 def resized(sampler: AnySampler, length: int) -> AnySampler:
-    """Another length at as many tokens per step; blocks stay whole, the last one perhaps too long."""
+    """Change the length at the same number of tokens per step, rounded up to complete blocks."""
     if isinstance(sampler, Autoregressive):
         return replace(sampler, length=length)
     block = sampler.block_length
@@ -75,7 +75,7 @@ def resized(sampler: AnySampler, length: int) -> AnySampler:
 
 
 def sampler_from(model: Model, given: Any, options: Mapping[str, Any], seed: int) -> AnySampler:
-    """A sampler by its name and fields, or as it is; by default the one that fits the model."""
+    """Return a sampler by its name and fields, or as given; by default the one that fits the model."""
     options = {name: value for name, value in options.items() if value is not None}
     if isinstance(given, AnySampler):
         if options:

@@ -1,7 +1,7 @@
-"""FloatscopeLM: what the harness asks of a language model, answered by a Floatscope model.
+"""FloatscopeLM: a Floatscope model behind the harness's interface for language models.
 
-One process, one device. How text becomes tokens is in `text`, what a task may ask of a generation in
-`generation`.
+It runs in one process on one device. `text` turns text into tokens; `generation` reads what a task may ask
+of a generation.
 """
 
 import logging
@@ -34,17 +34,17 @@ class FloatscopeLM(TextLM):
     """A model with a sampler and an intervention, for lm-evaluation-harness.
 
     Args:
-        model: a name, a path or a hub id as `floatscope.load` takes it, or a loaded model.
-        sampler: a sampler, or its name; by default the one that fits the model.
-        intervention: in force during every request (`with intervention(model)`), or its text as
-            the command line takes it, with ";" for ",": "mask-columns:k=5;control=random".
-        samples: masks drawn for a likelihood under a diffusion model.
-        batch_size: prompts, or masks of one likelihood, in a forward; results do not depend on it.
-        seed: of the masks, and of a sampler given by name.
-        check_greedy: whether a likelihood also says if greedy decoding gives the text.
-        truncate: cut contexts that do not fit from the left, and say how many; else an error.
-        adapter, device, dtype: as `floatscope.load` takes them.
-        options: fields of a sampler given by name, such as length, steps or temperature.
+        model: A name, a path or a hub id as `floatscope.load` takes it, or a loaded model.
+        sampler: A sampler, or its name; by default the one that fits the model.
+        intervention: Active during every request (`with intervention(model)`), or its text as on the command
+            line, with ";" instead of ",": "mask-columns:k=5;control=random".
+        samples: Number of masks drawn for a likelihood under a diffusion model.
+        batch_size: Prompts, or masks of one likelihood, in a forward; results do not depend on it.
+        seed: Seed of the masks, and of a sampler given by name.
+        check_greedy: Whether a likelihood also says if greedy decoding gives the text.
+        truncate: Cut contexts that do not fit from the left, and report how many; False raises an error.
+        adapter, device, dtype: As `floatscope.load` takes them.
+        options: Fields of a sampler given by name, such as length, steps or temperature.
     """
 
     def __init__(
@@ -182,7 +182,7 @@ class FloatscopeLM(TextLM):
         return self.sampler.length
 
     def get_model_info(self) -> dict[str, Any]:
-        """What a result must say to be repeated."""
+        """Return what a result must record to be reproducible."""
         edit = self.intervention
         return {
             "floatscope_model": self.model.name,
@@ -195,7 +195,7 @@ class FloatscopeLM(TextLM):
 
     @contextmanager
     def _at_work(self, what: str, total: int, quiet: bool) -> Iterator[tuple[Any, int]]:
-        """The intervention in force, a bar, and how many tokens fit beside what it adds."""
+        """Apply the intervention and show a progress bar; yield the bar and how many tokens fit."""
         force = self.intervention(self.model) if self.intervention else nullcontext()
         self._cut = 0
         with force, tqdm(total=total, desc=what, disable=quiet or self.rank != 0) as bar:

@@ -1,4 +1,4 @@
-"""Text as tokens, the way the harness cuts it and Floatscope spells it.
+"""Turn text into tokens, cut as the harness cuts it and spelled as Floatscope spells it.
 
 Text never becomes special tokens, except where a chat template was applied. No model runs here.
 """
@@ -15,7 +15,7 @@ from ..sequences.prompt import leading
 
 
 class TextLM(TemplateLM):
-    """The part of a language model for the harness that a tokenizer answers."""
+    """The part of the harness's interface that needs only a tokenizer."""
 
     def __init__(self, model: Model) -> None:
         super().__init__()
@@ -33,7 +33,7 @@ class TextLM(TemplateLM):
         chat: bool | None = None,
         **_: Any,
     ) -> list[int]:
-        """Tokens as a plain Prompt has them, what leads a text included; a chat brings its own."""
+        """Encode a text as a plain Prompt does, with its leading tokens; a chat text brings its own."""
         chat = self._is_chat(string) if chat is None else chat
         leads = not chat if add_special_tokens is None else add_special_tokens
         how = {"add_special_tokens": False, "split_special_tokens": not chat}
@@ -41,7 +41,7 @@ class TextLM(TemplateLM):
         return [*leading(self.tokenizer), *ids] if leads else ids
 
     def _encode_pair(self, context: str, continuation: str) -> tuple[list[int], list[int]]:
-        """As the harness cuts them: spaces at a context's end belong to the continuation."""
+        """Cut a pair as the harness does: spaces at the end of the context belong to the continuation."""
         head = context.rstrip()
         tail = context[len(head) :] + continuation
         if not head:
@@ -61,7 +61,7 @@ class TextLM(TemplateLM):
 
     @property
     def prefix_token_id(self) -> int:
-        """What stands before a text that has no context."""
+        """The token before a text that has no context."""
         begin: int | None = self.tokenizer.bos_token_id
         return self.eot_token_id if begin is None else begin
 
@@ -97,12 +97,12 @@ class TextLM(TemplateLM):
             )
 
     def _is_chat(self, text: str) -> bool:
-        """Made by the chat template, here or in an earlier run whose requests were kept."""
+        """Return whether a text was made by the chat template, here or in an earlier run."""
         return text in self._rendered or bool(self._opening and text.startswith(self._opening))
 
     @cached_property
     def _opening(self) -> str:
-        """The special token with which the chat template begins, if it does."""
+        """The special token with which the chat template begins; "" if there is none."""
         if not self.model.chat:
             return ""
         turn = [{"role": "user", "content": "a"}]

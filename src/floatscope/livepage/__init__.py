@@ -1,5 +1,5 @@
-"""The live page: the viewer with a model behind it. A prompt is decoded as one watches, and can be touched.
+"""The live page: the viewer with a model behind it, which decodes prompts while the user watches and edits.
 
-`serve` is what `floatscope live` runs, `notebook.live` what `fs.live` is. The server holds no model and
-never imports torch: each model has a worker process of its own.
+`floatscope live` runs `serve`; `fs.live` is `notebook.live`. The server holds no model and never imports
+torch: each model has its own worker process.
 """

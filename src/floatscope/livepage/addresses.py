@@ -1,4 +1,4 @@
-"""Open the state that an address holds on a page that may have other models, found by their fingerprints."""
+"""Open the state in a page's address on a page with other models, which are matched by fingerprint."""
 
 import shlex
 from collections.abc import Iterable
@@ -9,9 +9,9 @@ from .messages import State, StateRun, plain
 
 
 def opened(state: State, hosts: Iterable[ModelHost]) -> dict[str, Any]:
-    """Make requests for `run`, None where the model is not here, and say what is missing.
+    """Return requests for `run`, None for models that are missing, and notices of what is missing.
 
-    `state` is the state as checked, with a value for every field that a page reads.
+    `state` has been checked and has a value for every field that a page reads.
     """
     hosts = list(hosts)
     here = {host.facts["fingerprint"]: host.id for host in hosts if "fingerprint" in host.facts}
@@ -32,7 +32,7 @@ def opened(state: State, hosts: Iterable[ModelHost]) -> dict[str, Any]:
 
 
 def _missing(i: int, run: StateRun) -> dict[str, Any]:
-    """Say which model a run needs, and the command that loads it. A link is a stranger's: it is quoted."""
+    """Say which model a run needs, and the command that loads it. The link may be a stranger's: quote it."""
     fingerprint = run.fingerprint if run.fingerprint.isprintable() else ascii(run.fingerprint)
     model = run.model if run.model.isprintable() else ascii(run.model)
     named = f"{model} ({fingerprint})" if model else fingerprint

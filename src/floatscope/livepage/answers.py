@@ -1,6 +1,6 @@
-"""What all answers of the live page's server share: how a request is read, a stream sent, an error said.
+"""Parts that all answers of the live page's server share: reading requests, streaming, errors.
 
-Whatever goes wrong has a kind, a message and a remedy, and never a traceback.
+Every error has a kind, a message and a remedy, and never a traceback.
 """
 
 import asyncio
@@ -24,6 +24,7 @@ M = TypeVar("M", bound=Message)
 
 
 async def asked_of(request: Request, kind: type[M], most: int = LIMITS["body"]) -> M:
+    """Read and check the JSON body of a request."""
     body = bytearray()
     async for piece in request.stream():
         body += piece
@@ -46,6 +47,7 @@ async def asked_of(request: Request, kind: type[M], most: int = LIMITS["body"]) 
 
 
 def told_of(error: FloatscopeError) -> dict[str, str]:
+    """Return an error as the page gets it."""
     return {"kind": "usage", "message": error.what, "remedy": error.remedy}
 
 
@@ -54,6 +56,8 @@ def error_response(status: int, error: dict[str, str]) -> Response:
 
 
 def route(path: str, answer: Callable[[Request], Awaitable[Response]], methods: list[str]) -> Route:
+    """Return a route whose errors become answers."""
+
     async def guarded(request: Request) -> Response:
         try:
             return await answer(request)
@@ -105,7 +109,7 @@ def download(content: bytes, kind: str, name: str) -> Response:
 
 
 class Stream(Response):
-    """Lines as they come, until the last or until nobody listens."""
+    """A response that sends lines as they come, until the last line or until the client disconnects."""
 
     media_type = "application/x-ndjson"
 

@@ -1,4 +1,4 @@
-"""What the live page's server answers, path by path. Models are behind `host`, finished runs in `runs`.
+"""The answers of the live page's server, path by path. `host` runs models; `runs` stores finished runs.
 
 Every answer that is not a file is JSON.
 """
@@ -32,7 +32,7 @@ _ROOMS = (str(__package__), str(embed.__package__))
 
 
 class LivePage:
-    """The application: its models and its runs."""
+    """The application with its models and its runs."""
 
     def __init__(self, hosts: list[ModelHost], runs: Runs, *, notebook: bool = False) -> None:
         self.hosts = {host.id: host for host in hosts}
@@ -77,7 +77,7 @@ class LivePage:
             self.runs.close()
 
     async def _load(self) -> None:
-        """One model after the other: the first can be used while the others are on their way."""
+        """Load one model after the other, so that the first can be used while the others load."""
         await asyncio.to_thread(scratch.sweep)
         for host in self.hosts.values():
             host.start()
@@ -193,7 +193,7 @@ class LivePage:
         return await self._answer(self._host(kept.model), {**kept.job(), **asked, "kind": kind})
 
     async def _answer(self, host: ModelHost, job: dict[str, Any]) -> Response:
-        """A job without steps: its one answer."""
+        """Run a job without steps, and return its single answer."""
         layout = host.facts.get("layout") or prompts.layout_of(host.spec)
         job = {**job, "prompt": prompts.settled(job["prompt"], layout)}
         last: Any = None
@@ -216,7 +216,7 @@ class LivePage:
 
 
 def _file(room: str, name: str) -> str | None:
-    """An asset by its bare name: only what lies directly in the folder has one."""
+    """Return an asset by its name; only files directly in the folder can be requested."""
     for one in files(room).joinpath("assets").iterdir():
         if one.name == name and one.is_file():
             return one.read_text(encoding="utf-8")

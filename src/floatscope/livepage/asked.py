@@ -1,6 +1,6 @@
-"""What is asked of a model, as the model takes it: a sampler that fits, a prompt that does, and touches.
+"""Turn a request into what the model takes: a sampler, a prompt and edits that fit it.
 
-Whatever cannot work is refused here, before anything runs.
+What cannot work is refused here, before anything runs.
 """
 
 from collections.abc import Mapping
@@ -34,7 +34,7 @@ LENGTH = 16  # offered first: a page shows it well, and the pair answers in fewe
 
 
 def sampler_of(model: Model, message: Mapping[str, Any] | None) -> AnySampler:
-    """A sampler that fits the model, within the page's limits."""
+    """Return a sampler that fits the model, within the page's limits."""
     if message is None:
         message = {"name": default_name(model), "settings": {"length": LENGTH}}
     name = message["name"]
@@ -76,7 +76,7 @@ def _fits(value: Any, kind: str) -> bool:
 
 
 class Asked:
-    """A run's prompt, sampler and touches, as the model takes them."""
+    """A run's prompt, sampler and edits, as the model takes them."""
 
     def __init__(self, model: Model, job: Mapping[str, Any]) -> None:
         self.prompt = prompt_of(job["prompt"])
@@ -100,11 +100,12 @@ class Asked:
         self.intervention = together(self.touched)
 
     def under(self, model: Model) -> Any:
+        """Return a context in which the run's edits are active."""
         return nullcontext() if self.intervention is None else self.intervention(model)
 
 
 def _check_size(model: Model, steps: int, size: int) -> None:
-    """Refuses a run whose trace would not fit: it is in memory until it is saved."""
+    """Refuse a run whose trace would not fit into memory, where it stays until it is saved."""
     takes = 4 * steps * _GROUPS * model.n_layers * model.n_heads * size
     if takes > LIMITS["trace_bytes"]:
         raise UsageError(

@@ -1,7 +1,7 @@
 """Open a browser at an address that holds a key.
 
-Every user of a machine can read the command lines of its processes. So the browser is given a file that only
-this user can read, and the file sends it to the address.
+Every user of a machine can read the command lines of its processes. The browser is therefore given a file
+that only this user can read, and the file redirects to the address.
 """
 
 import html
@@ -25,7 +25,7 @@ _PAGE = """<!doctype html>
 
 
 def open_browser(url: str, folder: Path) -> None:
-    """Open the address by way of a file in a private folder."""
+    """Open the address through a file in a private folder."""
     file = folder / REDIRECT
     handle = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with open(handle, "w", encoding="utf-8") as out:

@@ -1,4 +1,4 @@
-"""What two runs of one prompt do differently: tokens, order, answer, attention. From their traces alone."""
+"""Compare two runs of one prompt from their traces: tokens, order, answer, attention."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ from ..trace import Trace
 
 
 def changed(before: Trace, after: Trace, run: str, step: int) -> dict[str, Any]:
-    """`after` against `before`, which is called `run`; attention is compared from `step` on."""
+    """Compare `after` with `before`, which is called `run`; attention is compared from `step` on."""
     start = int(before.info["prompt_length"])
     was, now = before.canvas.values, after.canvas.values
     if start != int(after.info["prompt_length"]) or (was[0, :start] != now[0, :start]).any():
@@ -52,7 +52,7 @@ def _at(words: list[str], position: int) -> str:
 
 
 def _order(trace: Trace, size: int) -> list[int | None]:
-    """The step at which each position was revealed last."""
+    """Return the step at which each position was last revealed."""
     last: list[int | None] = [None] * size
     for step, row in enumerate(trace.change.values):
         for position in np.flatnonzero(row == Change.REVEAL):
@@ -61,7 +61,7 @@ def _order(trace: Trace, size: int) -> list[int | None]:
 
 
 def _first(was: np.ndarray, now: np.ndarray) -> int | None:
-    """The first step whose canvas is another one."""
+    """Return the first step at which the canvases differ."""
     size = max(was.shape[1], now.shape[1])
     for step in range(min(len(was), len(now))):
         if (_wide(was[step], size) != _wide(now[step], size)).any():
@@ -70,7 +70,7 @@ def _first(was: np.ndarray, now: np.ndarray) -> int | None:
 
 
 def _attention(before: Trace, after: Trace, step: int) -> dict[str, Any] | None:
-    """How far apart the shares of all keys are, half the sum of differences: 0 alike, 1 nothing shared."""
+    """Return the distance between the shares of all keys: half the sum of differences, 0 … 1."""
     shapes = [trace.data["column_sum"].shape[2:4] for trace in (before, after)]
     common = range(step, min(before.n_steps, after.n_steps))
     if shapes[0] != shapes[1] or not len(common):

@@ -1,8 +1,8 @@
-"""A closer look at one step of a run: what a position may become, layer by layer, and whole patterns.
+"""Recompute one step of a run: candidates for a position, layer by layer, and complete attention patterns.
 
-Nothing of it is in a trace. An untouched run's step is one forward over its canvas. Under touches the
-decoding is repeated up to that step, as it was, without recording: what an intervention did to earlier rows
-is in the cache of a causal model, and no single forward would know it.
+None of this is stored in a trace. A step of a run without edits is one forward over its canvas. With edits,
+the decoding is repeated up to that step without recording: the effect of an intervention on earlier rows is
+in the cache of a causal model, and a single forward would not reproduce it.
 """
 
 from collections.abc import Callable, Iterator
@@ -28,11 +28,11 @@ from .asked import Asked
 
 
 class _Enough(Exception):
-    """The step that was asked for has been seen."""
+    """Raised when the requested step has been computed."""
 
 
 class Step:
-    """One step of a finished run, about to be computed again."""
+    """One step of a finished run, to be computed again."""
 
     def __init__(self, model: Model, asked: Asked, path: str, step: int) -> None:
         self.model, self.asked, self.step = model, asked, step
@@ -48,7 +48,7 @@ class Step:
 
     @torch.inference_mode()
     def again(self, around: "Callable[[State | None], Any]") -> None:
-        """Run its forward inside of `around(state)`; of a causal model with touches, also those before."""
+        """Run the step's forward inside `around(state)`; a causal model with edits repeats earlier steps."""
         model = self.model
         if self.asked.intervention is None:
             last = torch.tensor([len(self.ids) - 1], device=model.device)
@@ -88,7 +88,7 @@ class _Until(Watcher):
 
 @torch.inference_mode()
 def candidates(step: Step, position: int, top: int) -> dict[str, Any]:
-    """The likeliest tokens of a position at a step, and how likely each layer's output makes them."""
+    """Return the most likely tokens of a position at a step, and their probability at each layer's output."""
     model, size = step.model, len(step.ids)
     last = size if model.is_diffusion else size + 1  # a causal model predicts the next one
     if not step.prompt_length <= position < last:
@@ -123,7 +123,7 @@ def candidates(step: Step, position: int, top: int) -> dict[str, Any]:
 
 
 def _readings(step: Step, row: int) -> list[Float[Tensor, " v"]]:
-    """What each layer's output predicts at a row; of the last one, what the model does."""
+    """Return what each layer's output predicts at a row; for the last layer, the model's prediction."""
     model = step.model
     readout = parts.readout(model.net)
     rows: list[Tensor] = []
@@ -163,7 +163,7 @@ def _readings(step: Step, row: int) -> list[Float[Tensor, " v"]]:
 
 
 def pattern(step: Step, layer: int, head: int, position: int | None) -> dict[str, Any]:
-    """The whole matrix of a head at a step, or the row that predicts a position."""
+    """Return the complete matrix of a head at a step, or the row that predicts a position."""
     model, size = step.model, len(step.ids)
     for what, number, there in (("layer", layer, model.n_layers), ("head", head, model.n_heads)):
         if number >= there:

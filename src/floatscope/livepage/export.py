@@ -1,4 +1,4 @@
-"""Runs to take away: a saved trace as one file, several runs as one page that opens without a server."""
+"""Export runs: a saved trace as one file, or several runs as one page that opens without a server."""
 
 import io
 import zipfile
@@ -13,7 +13,7 @@ _BUDGET = 3_000_000  # characters of a run on an exported page
 
 
 def zipped(store: Path) -> bytes:
-    """The store as it lies, in one file. Its arrays are compressed already."""
+    """Return a store as one zip file without further compression, because its arrays are compressed."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
         for file in sorted(store.rglob("*")):
@@ -23,7 +23,7 @@ def zipped(store: Path) -> bytes:
 
 
 def exported(traces: Sequence[Trace], names: Sequence[str], title: str) -> str:
-    """One offline page with the viewer; runs of one prompt stand side by side."""
+    """Return one offline page with the viewer; runs of one prompt are shown side by side."""
     scenes = []
     for trace, name in zip(traces, names, strict=True):
         scene = scene_of(trace, budget=_BUDGET)

@@ -1,7 +1,7 @@
-"""A model's worker as the server sees it: who waits for it, what it says, and what if it dies.
+"""Run a model's worker for the server: queue jobs, pass on events, and replace a worker that dies.
 
-One job at a time; the others wait in line and are told their place. A job that nobody wants any more is
-ended between two steps, and the next one waits until it has. A worker that dies, or says nothing for too
+One job runs at a time; the others wait in a queue and are told their place. A job that nobody waits for is
+ended between two steps, and the next one starts after that. A worker that dies, or sends nothing for too
 long, is replaced, and its job is answered with an error.
 """
 
@@ -24,7 +24,7 @@ Event = dict[str, Any] | bytes  # a step goes through as it came
 
 
 class Refused(Exception):
-    """A request that is answered with an error: its HTTP status and what the page is told."""
+    """A request that is answered with an error: its HTTP status and the message for the page."""
 
     def __init__(
         self, status: int, kind: str, message: str, remedy: str = "", field: str = ""
@@ -57,11 +57,11 @@ class Crew:
 
 
 class _Ticket:
-    """A place in line."""
+    """A place in the queue."""
 
 
 class ModelHost:
-    """One model, in a process of its own unless `make_worker` returns another kind of worker."""
+    """One model, in its own process unless `make_worker` returns another kind of worker."""
 
     def __init__(
         self,
@@ -86,7 +86,7 @@ class ModelHost:
         self._worker: Child | None = None
 
     def about(self) -> dict[str, Any]:
-        """What the page is told of it."""
+        """Return what the page shows of the model."""
         known = {"id": self.id, "spec": self.spec, "state": self.state, "queue": len(self._line)}
         return {**known, **self.error, **self.facts}
 
@@ -103,7 +103,7 @@ class ModelHost:
         self._worker = child
 
     async def settled(self) -> None:
-        """Until the model is there, or it is known that it will not be."""
+        """Wait until the model is loaded, or has failed to load."""
         while self.state not in ("ready", "failed"):
             await self._changed.wait()
 
@@ -121,7 +121,7 @@ class ModelHost:
         self._notify()
 
     def _ended(self, child: Child) -> None:
-        """The pipe has ended: the process is dead, or about to be."""
+        """Handle the end of the pipe: the process is dead, or about to be."""
         if child is not self._worker or self.state == "failed":
             return
         code = child.wait()
@@ -134,7 +134,7 @@ class ModelHost:
         self._lost(why)
 
     def _lost(self, why: str) -> None:
-        """Its job is answered, and another process takes its place."""
+        """Answer the worker's job with an error, and start another process."""
         remedy = (
             "Another one is being started: run it again. If this repeats, memory may be short: lower the "
             "length, use fewer passages, or a smaller model."
@@ -158,7 +158,7 @@ class ModelHost:
         changed.set()
 
     async def events(self, job: dict[str, Any]) -> AsyncGenerator[Event, None]:
-        """A job from its place in line to its last event. Closing this ends the job."""
+        """Yield a job's events, from its place in the queue to the last. Closing the generator ends it."""
         if len(self._line) > LIMITS["queue"]:
             raise Refused(
                 429,
@@ -198,7 +198,7 @@ class ModelHost:
                 self._leave(ticket)
 
     async def next_message(self) -> bytes:
-        """Wait for a message of the worker; TimeoutError where it hangs."""
+        """Wait for a message of the worker; raise TimeoutError if it hangs."""
         return await asyncio.wait_for(self._inbox.get(), STALL)
 
     async def _heard_of(self, number: int) -> AsyncGenerator[Event, None]:

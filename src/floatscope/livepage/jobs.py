@@ -1,7 +1,7 @@
-"""What a worker can be asked to do with its model: a run, its tokens, a closer look at a step.
+"""The jobs of a worker: a run, the tokens of a prompt, details of a step.
 
-Each is a function of the model, the job as `messages` let it pass, and `tell`, which sends an event and may
-raise. The answer is the last event.
+Each is a function of the model, the job as `messages` has checked it, and `tell`, which sends an event and
+may raise. It returns the last event.
 """
 
 import time
@@ -34,13 +34,13 @@ Tell = Callable[[dict[str, Any]], None]
 
 
 def share_cores(models: int | None) -> None:
-    """As many threads as are this model's part: two that fight for a core wait for each other."""
+    """Use as many threads as this model's share: threads that compete for a core wait for each other."""
     if models is not None:
         torch.set_num_threads(max(1, _THREADS // max(1, models)))
 
 
 def facts(model: Model, layout: str) -> dict[str, Any]:
-    """What a page needs to know of a loaded model; refuses one that it cannot show."""
+    """Return what a page needs to know of a loaded model; refuse a model that it cannot show."""
     if any(reach is not None for reach in model.reaches):
         raise ModelError(
             f"{model.name} has layers that see a window, and the viewer has one level of chance for all",
@@ -69,7 +69,7 @@ def facts(model: Model, layout: str) -> dict[str, Any]:
 
 
 def generate_once(model: Model) -> None:
-    """So that the first run does not wait for what is made ready at the first forward."""
+    """Decode once, so that the first run does not wait for what the first forward prepares."""
     sampler = sampler_of(model, {"name": default_name(model), "settings": {"length": 1}})
     prompt = Encoded((0,) * 8, ("prompt",) * 8)
     with (
@@ -107,7 +107,7 @@ def _sampler(name: str, model: Model) -> dict[str, Any]:
 
 
 def run(model: Model, job: Job, tell: Tell) -> dict[str, Any]:
-    """Decode, telling of each step; the trace is saved where the job says."""
+    """Decode, sending an event per step, and save the trace at the job's path."""
     asked = Asked(model, job)
     sampler = asked.sampler
     with asked.under(model), attention_hook.lock_network(model.net):
@@ -146,12 +146,12 @@ def run(model: Model, job: Job, tell: Tell) -> dict[str, Any]:
 
 
 def _size(path: str) -> int:
-    """Of a store on disk."""
+    """Return the size of a store on disk."""
     return sum(file.stat().st_size for file in Path(path).rglob("*") if file.is_file())
 
 
 def _said(sampler: AnySampler) -> dict[str, Any]:
-    """As a page says it: what can be put into a box."""
+    """Return the sampler's settings as values for the page's input fields."""
     settings = {f.name: getattr(sampler, f.name) for f in fields(sampler) if f.type in KINDS}
     return {"name": dashed(type(sampler).__name__), "settings": settings}
 
@@ -170,6 +170,7 @@ def _code(sampler: AnySampler, every: list[Touched]) -> dict[str, Any]:
 
 
 def tokens(model: Model, job: Job, tell: Tell) -> dict[str, Any]:
+    """Return the tokens of a prompt."""
     encoded = model.encode(prompt_of(job["prompt"]))
     size = len(encoded.ids)
     return {
@@ -184,11 +185,13 @@ def tokens(model: Model, job: Job, tell: Tell) -> dict[str, Any]:
 
 
 def candidates(model: Model, job: Job, tell: Tell) -> dict[str, Any]:
+    """Return the candidates for a position at a step of a run."""
     step = closer.Step(model, Asked(model, job), job["path"], job["step"])
     return {"event": "answer", **closer.candidates(step, job["position"], job["top"])}
 
 
 def pattern(model: Model, job: Job, tell: Tell) -> dict[str, Any]:
+    """Return a head's pattern at a step of a run."""
     step = closer.Step(model, Asked(model, job), job["path"], job["step"])
     return {"event": "answer", **closer.pattern(step, job["layer"], job["head"], job.get("row"))}
 

@@ -1,4 +1,4 @@
-"""How much of everything: what the page may ask for, and what a run's trace keeps."""
+"""Limits of the live page: what the page may request, and what a run's trace keeps."""
 
 KEEP = ("mass", "groups", "rows")  # of a run's trace: what the viewer shows
 LIMITS = {

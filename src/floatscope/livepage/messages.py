@@ -1,6 +1,6 @@
-"""What a page may ask for, checked before anything else sees it: shapes, kinds and sizes.
+"""Messages that a page may send, checked before anything else reads them: shapes, types and sizes.
 
-Pydantic models with limits, and nothing that runs. What only a model can know (its layers, its context,
+They are pydantic models with limits; nothing runs here. What depends on a model (its layers, its context,
 its samplers) is checked where the model is.
 """
 
@@ -32,7 +32,7 @@ _Value = StrictInt | StrictFloat | StrictBool | Annotated[StrictStr, Field(max_l
 
 
 class Message(BaseModel):
-    """Nothing that is not known, nothing turned into another kind."""
+    """Base class: unknown fields are refused, and no value is converted to another type."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
@@ -124,7 +124,7 @@ class From(Message):
 
 
 class Run(Message):
-    """`from` is a word of Python's: it is `origin` here."""
+    """A request for a run. Its field `from` is called `origin` here, because `from` is a Python keyword."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
 
@@ -204,7 +204,7 @@ class StateRun(Message):
 
 
 class View(Message):
-    """What the viewer shows of the runs; options that are left out stay as they are."""
+    """What the viewer shows of the runs; options that are left out do not change."""
 
     step: _Index | None = None
     layer: _Choice | None = None
@@ -218,7 +218,7 @@ class View(Message):
 
 
 class State(Message):
-    """What an address holds: enough to show the same on another machine with the same model."""
+    """The state in an address: enough to show the same on another machine with the same model."""
 
     v: Literal[1]
     runs: Annotated[list[StateRun], Field(min_length=1, max_length=LIMITS["state_runs"])]
@@ -234,5 +234,5 @@ class State(Message):
 
 
 def plain(message: Message) -> dict[str, Any]:
-    """As JSON has it, without what was not said."""
+    """Return a message as JSON, without fields that were not given."""
     return message.model_dump(mode="json", by_alias=True, exclude_none=True)

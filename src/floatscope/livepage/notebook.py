@@ -1,7 +1,7 @@
 """`fs.live(model)`: the live page in a notebook's cell, with the model that is loaded there.
 
-The server runs in a thread of this process, and so does the model: a run that hangs cannot be ended without
-the notebook. Calls of the model in other cells wait while the page uses it, and the page while they do.
+The server and the model run in threads of this process: a run that hangs cannot be ended without ending the
+notebook. Calls of the model in other cells wait while the page uses it, and the page waits for them.
 """
 
 import html
@@ -19,7 +19,7 @@ from .worker import worker_thread
 
 
 class Live:
-    """A live page; in a notebook it shows itself. `close()` ends it."""
+    """A live page, which a notebook displays. `close()` ends it."""
 
     def __init__(self, server: LiveServer, height: int) -> None:
         self._server, self.url, self.height = server, server.url, height
@@ -27,7 +27,7 @@ class Live:
         self._thread.start()
 
     def close(self) -> None:
-        """End the server; its runs are gone, the model stays."""
+        """End the server and remove its runs; the model stays loaded."""
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
@@ -51,15 +51,17 @@ class Live:
 
 
 def live(*models: Any, port: int = 0, height: int = 900) -> Live:
-    """The live page with loaded models behind it: type a prompt, watch it being decoded, touch it.
+    """Start the live page with loaded models: type a prompt, watch it being decoded, and edit it.
 
-    Returns an object with `.url` and `.close()` that shows the page as a cell's last line. It answers this
-    machine alone; from another, forward its port.
+    It can be used from this machine alone; from another machine, forward its port.
 
     Args:
-        models: of `load`; several can be asked side by side.
-        port: 0 takes a free one.
-        height: of the frame, in pixels.
+        models (Model): One or more loaded models, which can be asked side by side.
+        port (int): Port of the server; 0 (by default) selects a free port.
+        height (int): Height of the frame in pixels; 900 by default.
+
+    Returns:
+        An object with `.url` and `.close()`, which shows the page if it is the last line of a cell.
     """
     from ..instrument import Model
 
@@ -75,7 +77,7 @@ def live(*models: Any, port: int = 0, height: int = 900) -> Live:
 
 
 def loaded(model_id: str, model: Any, crew: Crew) -> ModelHost:
-    """A model of this process behind a page."""
+    """Return a host for a model of this process."""
     layout = WORLD if model.name in PAIR else PLAIN
     return ModelHost(
         model_id, str(model.name), {}, crew=crew, make_worker=lambda: worker_thread(model, layout)

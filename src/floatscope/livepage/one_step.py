@@ -1,7 +1,7 @@
-"""The attention of one step, packed as a scene has it: what `scenes.parts` says of a whole trace.
+"""Pack the attention of one step like a scene: what `scenes.parts` packs of a complete trace.
 
-The same definitions on plain arrays: a step is told while the next one waits, and labels cost as much as the
-numbers. `tests/test_live_runs.py` holds both against each other.
+It uses the same definitions on plain arrays: the step is sent while the next one waits, and labels cost as
+much as the numbers. `tests/test_live_runs.py` compares both.
 """
 
 from typing import Any
@@ -24,7 +24,7 @@ def attention_of(
     groups: list[str],
     rule: Rule,
 ) -> dict[str, Any]:
-    """From a step's column sums, the rows of each group, and how many rows see each key."""
+    """Pack a step's attention from its column sums, the rows of each group, and the rows that see a key."""
     total = columns.sum(0)  # NaN where a key is not there yet
     mass, received = total / np.float32(rows.sum()), total / visible
     share, by_layer = mass.mean(1), received.mean(1)  # (layer, key)

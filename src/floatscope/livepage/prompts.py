@@ -1,7 +1,7 @@
-"""A page's prompt as a Prompt, and as the line of Python that makes the same one. No model, no torch.
+"""Turn a page's prompt into a Prompt, and into the Python code that makes the same one. No model, no torch.
 
 The embedded pair was trained on one layout of questions (`tasks.world.layout`) and is asked in it; any other
-model is asked as `Prompt.rag` writes.
+model is asked with the layout of `Prompt.rag`.
 """
 
 from collections.abc import Mapping
@@ -20,12 +20,12 @@ AUTO, PLAIN, WORLD = "auto", "plain", "world"
 
 
 def layout_of(spec: str) -> str:
-    """How a model, as a person names it, is asked a question."""
+    """Return the layout in which a model is asked questions, by the model's spec."""
     return WORLD if ModelSpec.of(spec).where in PAIR else PLAIN
 
 
 def settled(prompt: Mapping[str, Any], layout: str) -> dict[str, Any]:
-    """The same prompt with its layout said: `auto` is the model's own."""
+    """Return the prompt with its layout, where `auto` is replaced by the model's own."""
     if prompt.get("text") is not None:
         return {key: value for key, value in prompt.items() if key != "layout"}
     chosen = prompt.get("layout", AUTO)
@@ -36,7 +36,7 @@ def settled(prompt: Mapping[str, Any], layout: str) -> dict[str, Any]:
 
 
 def prompt_of(message: Mapping[str, Any]) -> Prompt:
-    """Of a settled message."""
+    """Return the Prompt of a message whose layout is settled."""
     chat = message.get("chat")
     if message.get("text") is not None:
         return Prompt.plain(message["text"], chat=chat)
@@ -55,7 +55,7 @@ def prompt_of(message: Mapping[str, Any]) -> Prompt:
 
 
 def code_of(message: Mapping[str, Any]) -> str:
-    """The lines that make it, with `fs` imported."""
+    """Write the lines of Python that make the prompt, with `fs` imported."""
     chat = message.get("chat")
     last = "" if chat is None else f", chat={chat}"
     if message.get("text") is not None:
@@ -74,7 +74,7 @@ def code_of(message: Mapping[str, Any]) -> str:
 
 @cache
 def examples() -> list[dict[str, Any]]:
-    """Prompts to begin with: questions of the synthetic world, and a text to continue."""
+    """Return example prompts: questions of the synthetic world, and a text to continue."""
     shown = []
     for level, title in (("nine", "nine passages"), ("three", "three passages")):
         (one,) = World().examples(LEVELS[level], 1, seed=3)

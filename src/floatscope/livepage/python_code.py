@@ -1,4 +1,4 @@
-"""A run as the lines of Python that repeat it: prompt, sampler and touches, as they were."""
+"""Write a run as Python code that repeats it: prompt, sampler and edits."""
 
 from . import prompts
 from .limits import KEEP
@@ -6,7 +6,7 @@ from .runs import Kept
 
 
 def code_of(run: Kept) -> str:
-    """Runs as given where the package and the model are: `trace` is the run's."""
+    """Write the code, which runs where the package and the model are; `trace` is the run's trace."""
     options = {key: value for key, value in run.options.items() if key in ("device", "dtype")}
     loading = "".join(f", {key}={value!r}" for key, value in options.items() if value is not None)
     lines = ["import floatscope as fs"]

@@ -1,4 +1,4 @@
-"""A run from its request to its last line: what a branch takes from the run it left, what is kept of it."""
+"""Stream a run from its request to its last event, and store it when it is finished."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -17,8 +17,10 @@ from .runs import Kept, Runs, without_text
 
 
 def wanted_of(asked: messages.Run, runs: Runs) -> dict[str, Any]:
-    """The whole request: model, prompt and sampler of a branch are those of its origin, whose touches it
-    has, too. Unknown runs and steps raise KeyError."""
+    """Complete a request: a branch takes model, prompt, sampler and earlier edits from its origin.
+
+    Unknown runs and steps raise KeyError.
+    """
     wanted = plain(asked)
     if asked.origin is None:
         return wanted
@@ -43,7 +45,7 @@ def difference(runs: Runs, run: str, origin: str, step: int) -> dict[str, Any]:
 async def streamed(
     host: ModelHost, runs: Runs, wanted: dict[str, Any]
 ) -> AsyncGenerator[bytes, None]:
-    """Its lines. Closing this ends the run."""
+    """Yield the lines of a run. Closing the generator ends the run."""
     run, path = runs.new()
     layout = host.facts.get("layout") or prompts.layout_of(host.spec)
     prompt = prompts.settled(wanted["prompt"], layout)
@@ -80,7 +82,7 @@ async def streamed(
 async def _kept(
     host: ModelHost, runs: Runs, path: Path, begun: dict[str, Any], done: dict[str, Any]
 ) -> dict[str, Any]:
-    """A finished run joins the others; what the page is told of that."""
+    """Store a finished run, and return the event for the page."""
     run, origin = done["run"], begun["from"]
     known = {name: begun[name] for name in ("prompt", "sampler", "touches", "code")}
     known |= {name: done[name] for name in ("answer", "steps", "seconds", "bytes")}

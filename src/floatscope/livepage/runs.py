@@ -1,7 +1,7 @@
-"""Finished runs, kept for as long as the server runs: each a saved trace in a temporary folder.
+"""Finished runs, stored while the server runs, each as a trace in a temporary folder.
 
-There is room for so many, and so many bytes; the oldest go first, and it is said which. A run outlives the
-worker that made it.
+There is a limit to their number and their bytes; the oldest are removed first and reported. A run outlives
+the worker that made it.
 """
 
 import shutil
@@ -22,7 +22,7 @@ MOST_RUNS, MOST_BYTES = 64, 2_000_000_000
 
 @dataclass(frozen=True)
 class Kept:
-    """What is known of a run beside its trace."""
+    """The description of a run, besides its trace."""
 
     run: str
     model: str  # its id on this page
@@ -44,7 +44,7 @@ class Kept:
     at: float = field(default_factory=time.time)
 
     def job(self) -> dict[str, Any]:
-        """What a worker needs to come back to it."""
+        """Return what a worker needs to recompute a step of the run."""
         touches = [without_text(touch) for touch in self.touches]
         sampler = {key: self.sampler[key] for key in ("name", "settings")}
         return {
@@ -55,14 +55,14 @@ class Kept:
         }
 
     def state(self) -> dict[str, Any]:
-        """The address of this run alone: a branch needs no parent, its touches are complete."""
+        """Return the state for an address of this run alone; a branch holds all its edits."""
         job = self.job()
         run = {"fingerprint": self.fingerprint, "model": self.spec, "prompt": job["prompt"]}
         run |= {"sampler": job["sampler"], "touches": job["touches"], "from": None}
         return {"v": 1, "runs": [run], "view": {}}
 
     def row(self) -> dict[str, Any]:
-        """Of the history."""
+        """Return the run's row in the history."""
         names = (
             "run model name fingerprint title prompt sampler touches answer steps seconds at bytes"
         )
@@ -75,6 +75,8 @@ def without_text(touch: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class Runs:
+    """The finished runs of a live page."""
+
     def __init__(self, title: str, most: int = MOST_RUNS, most_bytes: int = MOST_BYTES) -> None:
         self.most, self.most_bytes, self.dropped = most, most_bytes, 0
         self._scratch: Scratch | None = None
@@ -83,13 +85,13 @@ class Runs:
         self.catalogue = Catalogue(title, [], self.trace)
 
     def new(self) -> tuple[str, Path]:
-        """A name for a run, and where its trace goes."""
+        """Return a name for a run, and the path of its trace."""
         run = f"r{next(self._numbers)}"
         return run, self.folder / f"{run}.zarr"
 
     @property
     def folder(self) -> Path:
-        """The private folder, made when it is first needed."""
+        """The private folder, created when it is first needed."""
         if self._scratch is None:
             self._scratch = Scratch()
         return self._scratch.path
@@ -101,11 +103,11 @@ class Runs:
         return len(self._kept)
 
     def trace(self, run: str) -> Trace:
-        """Its arrays are read when they are asked for."""
+        """Open a run's trace; its arrays are read on demand."""
         return Trace.load(self._kept[run].path, lazy=True)
 
     def keep(self, run: Kept) -> list[str]:
-        """Which runs had to go for it."""
+        """Store a run, and return the names of the runs that were removed for it."""
         self._kept[run.run] = run
         gone = []
         while len(self._kept) > 1 and (len(self) > self.most or self.bytes > self.most_bytes):
@@ -116,6 +118,7 @@ class Runs:
         return gone
 
     def forget(self, runs: Iterable[str]) -> list[str]:
+        """Remove runs, and return their names."""
         known = [run for run in dict.fromkeys(runs) if run in self._kept]
         for run in known:
             shutil.rmtree(self._kept.pop(run).path, ignore_errors=True)
@@ -124,6 +127,7 @@ class Runs:
 
     @property
     def bytes(self) -> int:
+        """Total size of the stored runs."""
         return sum(run.bytes for run in self._kept.values())
 
     def history(self) -> dict[str, Any]:

@@ -1,7 +1,7 @@
-"""The private temporary folder of a live page: the traces of its runs, and the file that opens a browser.
+"""The private temporary folder of a live page, with the traces of its runs and the file that opens a browser.
 
-The folder is locked for as long as its owner lives. So the next start can tell the folders of processes that
-were killed, and removes them.
+The folder is locked while its owner lives. The next start can therefore recognise and remove folders of
+processes that were killed.
 """
 
 import os
@@ -21,7 +21,7 @@ _CONTENT = re.compile(rf"\.?r[0-9]+\.zarr(\..*)?|{re.escape(REDIRECT)}")
 
 
 class Scratch:
-    """A folder that only this user can read. It is removed by `close`, or when nothing refers to it."""
+    """A folder that only this user can read, removed by `close` or when nothing refers to it."""
 
     def __init__(self) -> None:
         self.path, handle = make_locked(lambda: Path(tempfile.mkdtemp(prefix=_PREFIX)))

@@ -1,4 +1,4 @@
-"""`floatscope live`: the page on loopback, its models each in a process of their own."""
+"""`floatscope live`: the page on loopback, with each model in its own process."""
 
 import os
 import secrets
@@ -26,7 +26,7 @@ PAIR = ("pair/mdm", "pair/arm")
 
 
 class LiveServer(LoopbackServer):
-    """The page with its key. A closed connection is a run that nobody wants."""
+    """The server of the page with its key. A closed connection cancels its run."""
 
     has_lifespan = True
     answers_half_closed = False
@@ -62,7 +62,7 @@ def _refused(status: int, text: str) -> Response:
 
 
 def default_models() -> list[str]:
-    """The embedded pair, and the twin where its base is installed."""
+    """Return the embedded pair, and the twin if its base is installed."""
     names = list(PAIR)
     with suppress(ModelError):
         for name in ("twin/mdm", "twin/arm"):
@@ -75,7 +75,7 @@ def default_models() -> list[str]:
 def make_server(
     models: Sequence[str], port: int = 0, options: dict[str, Any] | None = None
 ) -> LiveServer:
-    """A server that is bound and not yet serving; what cannot be a model is refused here."""
+    """Create a server that is bound but not serving yet; specs that cannot be a model are refused."""
     for text in models:
         ModelSpec.of(text).require_there()
     crew = Crew()
@@ -110,7 +110,7 @@ def serve(
 
 
 def forwarding(port: int, environment: Any) -> str:
-    """What to type on one's own machine, where this one is reached by SSH; "" where it is not."""
+    """Return the command to type on the user's machine if this one is reached by SSH; "" otherwise."""
     parts = str(environment.get("SSH_CONNECTION", "")).split()
     if len(parts) != 4:
         return ""

@@ -1,7 +1,7 @@
-"""A recorder that tells of each step as it is done: the part of a scene that the viewer draws of it.
+"""A recorder that sends each step when it is done: the part of a scene that the viewer draws of it.
 
-Names, codes and shapes are those of `scenes.pack`, with one step. What is told is what the trace holds:
-the recorder goes on as it would, and the finished run is an ordinary Trace.
+Names, codes and shapes are those of `scenes.pack`, with one step. The values sent are those of the trace:
+recording continues as usual, and the finished run is an ordinary Trace.
 """
 
 import time
@@ -36,7 +36,7 @@ Tell = Callable[[dict[str, Any]], None]
 
 
 class Telling(Recorder):
-    """Records one prompt, and calls `tell` with each step. What `tell` raises ends the decoding."""
+    """Records one prompt, and calls `tell` with each step. An exception in `tell` ends the decoding."""
 
     def __init__(self, model: Model, prompt: Encoded, sampler: AnySampler, tell: Tell) -> None:
         super().__init__(model, [prompt], sampler, TraceOptions(keep=KEEP))
@@ -53,7 +53,7 @@ class Telling(Recorder):
         self.consumers[0].append(self)
 
     def header(self, under: Sequence[str]) -> dict[str, Any]:
-        """The part of a scene that no step changes."""
+        """Return the part of a scene that no step changes."""
         model, prompt = self.model, self.prompt
         regions = list(dict.fromkeys(self.all_regions))
         spelled = model.token_texts(prompt.ids)
@@ -171,7 +171,7 @@ class Telling(Recorder):
         )
 
     def _uniform(self, state: State, there: int) -> tuple[np.ndarray, np.ndarray]:
-        """What even attention would give each key, and how many rows see it; NaN where none is yet."""
+        """Return what uniform attention gives each key, and how many rows see it; NaN for absent keys."""
         model, n_prompt = self.model, len(self.prompt.ids)
         offset, current = model.grid.offset(model.block, n_prompt), None
         if model.block is not None:

@@ -1,7 +1,7 @@
-"""Map edits made on the page to interventions: a branch is a decoding under them.
+"""Map edits made on the page to interventions; a branch is a decoding under these interventions.
 
-So a branch is the very thing that a few lines of Python give. A touch at step t leaves every step before t
-as it was; a token is set after step t's forward, attention is changed from that forward on.
+A branch therefore equals what a few lines of Python give. An edit at step t leaves all earlier steps
+unchanged. A token is set after step t's forward; attention is changed from that forward on.
 """
 
 from collections.abc import Mapping, Sequence
@@ -32,7 +32,7 @@ _MEAN = "reference=fs.interventions.HeadMeans.of(model, [prompt])"
 
 @dataclass(frozen=True)
 class Touched:
-    """One touch: what is put in force, and how it is said in a sentence and in Python."""
+    """One edit: its interventions, a sentence that describes it, and its Python code."""
 
     parts: tuple[Intervention, ...]
     text: str
@@ -42,12 +42,12 @@ class Touched:
 def touched(
     model: Model, prompt: Encoded, touches: Sequence[Mapping[str, Any]], length: int
 ) -> list[Touched]:
-    """Every touch as interventions; positions count prompt and answer together."""
+    """Turn every edit into interventions; positions count prompt and answer together."""
     return [_Reader(model, prompt, length).read(touch) for touch in touches]
 
 
 def together(every: Sequence[Touched]) -> Intervention | None:
-    """All of them at once, in order; None where there is none."""
+    """Combine all edits into one intervention, in order; None without edits."""
     parts = tuple(part for one in every for part in one.parts)
     if len(parts) < 2:
         return parts[0] if parts else None
@@ -119,7 +119,7 @@ class _Reader:
     # Positions
 
     def _answers(self, positions: Sequence[int], what: str) -> list[int]:
-        """Places in the answer, from 0."""
+        """Return places in the answer, counted from 0."""
         for position in positions:
             if not self.start <= position < self.start + self.length:
                 raise UsageError(
@@ -130,7 +130,7 @@ class _Reader:
         return sorted({int(p) - self.start for p in positions})
 
     def _keys(self, touch: Mapping[str, Any], step: int) -> list[dict[str, Any]]:
-        """Of a masking: the prompt's positions, and the answer's, which go by another name."""
+        """Return the keys of a masking: positions of prompt and answer have different parameters."""
         every, size = [int(p) for p in touch["positions"]], self.start + self.length
         if max(every) >= size:
             raise UsageError(
@@ -149,7 +149,7 @@ class _Reader:
 
 
 def code_of(part: Intervention) -> str:
-    """The call that makes it, where `model` and `prompt` are there."""
+    """Write the call that makes the intervention, given `model` and `prompt`."""
     if isinstance(part, AblateHeads) and part.reference is not None:
         return f"fs.interventions.{replace(part, reference=None).describe()[:-1]}, {_MEAN})"
     return f"fs.interventions.{part.describe()}"

@@ -1,7 +1,7 @@
-"""The process that holds a model: it hears of a job, does it, and says what came of it; one at a time.
+"""The process that holds a model: it receives jobs, does them one at a time, and sends events.
 
-Both ways the pipe carries lines of JSON. A run is ended between two steps when it is told so. Whatever goes
-wrong is said with a remedy, and the process goes on; if it dies, `host` starts another.
+Lines of JSON pass through the pipe in both directions. A run is ended between two steps when it is
+cancelled. Errors are sent with a remedy, and the process goes on; if it dies, `host` starts another.
 """
 
 import gc
@@ -24,14 +24,15 @@ SHARE = "share"  # how many models are at work on this machine
 
 
 class Cancelled(Exception):
-    """The job is not wanted any more."""
+    """Raised if the job is no longer wanted."""
 
 
 class _Ended(Exception):
-    """None is."""
+    """Raised if no job is wanted any more."""
 
 
 def encoded(message: Mapping[str, Any]) -> bytes:
+    """Encode a message as a line of JSON."""
     return json.dumps(message, allow_nan=False, separators=(",", ":")).encode()
 
 
@@ -75,9 +76,9 @@ def work(pipe: Connection, load: Callable[[], Any], layout: str) -> None:
     """Load a model and do jobs with it until the pipe ends.
 
     Args:
-        pipe (Connection): jobs arrive and events leave as bytes of JSON.
-        load (callable): returns the model.
-        layout (str): how the model is asked a question, of `prompts`.
+        pipe (Connection): Jobs arrive and events leave as bytes of JSON.
+        load (callable): Returns the model.
+        layout (str): Layout in which the model is asked questions, of `prompts`.
     """
     with suppress(EOFError, OSError, _Ended), closing(pipe):  # nobody listens any more
         try:
@@ -128,7 +129,7 @@ def _do(pipe: Connection, model: Any, job: Job) -> None:
 
 
 def said(error: BaseException) -> dict[str, Any]:
-    """An error as the page is told of it: never a traceback."""
+    """Return an error as the page gets it, without a traceback."""
     if is_out_of_memory(error):
         return {"error": memory_error(f"out of memory: {_line(error)}")}
     if isinstance(error, FloatscopeError):

@@ -1,4 +1,4 @@
-"""A Trace becomes a finding."""
+"""Measures: each turns a trace, or a list of traces, into a `Result`."""
 
 from typing import TYPE_CHECKING
 

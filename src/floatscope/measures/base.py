@@ -1,9 +1,10 @@
-"""A measure: a dataclass whose fields are its configuration, from traces to a finding.
+"""The base class of measures: a frozen dataclass whose fields are its configuration.
 
-Subclasses give `compute(trace)`: a dataset of values for one example, `x` and, where there is one, its
-`x_null`; what `summarise` needs beside values stands in its attributes, as JSON could hold it. Everything
-else (coordinates, constant nulls, intervals, lifts, tables, a plain figure) is done here, once. A value
-that does not apply is NaN, never a guess; a statistic that was not kept is an error that says which.
+A subclass defines `compute(trace)`. It returns a dataset with the values of one example: a variable `x` and,
+where there is a null, `x_null`. Whatever else `summarise` needs goes into the dataset's attributes, as
+values that JSON can hold. This module adds the rest: coordinates, constant nulls, intervals, lifts, tables
+and a default figure. A value that does not apply is NaN. A statistic that the trace did not keep raises an
+error that names it.
 """
 
 from collections.abc import Iterable, Sequence
@@ -24,7 +25,14 @@ from .result import Result, summarise
 
 @dataclass(frozen=True)
 class Measure(Configured):
-    """One question asked of traces."""
+    """Base class of all measures. Call an instance with a trace or a list of traces.
+
+    Returns a `Result`: the mean of each value over the examples with its 95 % interval, its null and its
+    lift. The traces must come from one model and keep the same layers and heads.
+
+        result = fs.measures.Absorption()(traces)
+        result.absorption, result.absorption_low, result.absorption_null
+    """
 
     registry: ClassVar["Registry[type[Measure]]"] = MEASURES
     units: ClassVar[dict[str, str]] = {}  # value → unit, such as "share", "×", "positions"
@@ -36,15 +44,15 @@ class Measure(Configured):
 
     @property
     def needs(self) -> tuple[str, ...]:
-        """Every statistic that `compute` reads, by its name in `keep`; a study keeps no others.
+        """Names of the statistics that `compute` reads, as `keep` spells them; a study keeps no others.
 
-        Name "head_mean" for what `mean_mass` and `mean_received` give, "mass" for single heads.
+        Name "head_mean" for `mean_mass` and `mean_received`, and "mass" for the values of single heads.
         """
         return ()
 
     @property
     def layerwise(self) -> bool:
-        """Whether each layer is computed by itself, so that a large trace can be given in blocks."""
+        """Whether layers are computed independently, so that a large trace can be processed in blocks."""
         return False
 
     def __call__(self, traces: Trace | Sequence[Trace]) -> Result:
@@ -70,11 +78,32 @@ class Measure(Configured):
         return self.summarise(examples, next(iter(models), ""))
 
     def summarise(self, examples: Sequence[xr.Dataset], model: str) -> Result:
-        """Make the finding from what `example` gave for each example, here or in another process."""
+        """Combine the values of all examples into a `Result`.
+
+        Args:
+            examples (sequence of xr.Dataset): What `example` returned for each trace, in this or another
+                process.
+            model (str): The model's name, for tables and figures.
+
+        Returns:
+            Means over the examples with intervals, nulls and lifts.
+        """
         return summarise(examples, self, model, self.units)
 
     def example(self, trace: Trace) -> xr.Dataset:
-        """Compute the values of a trace, after checking that it can be asked of this one."""
+        """Compute the values of one trace, with coordinates and constant nulls.
+
+        Args:
+            trace (Trace): The trace of one prompt.
+
+        Returns:
+            The dataset of `compute` with a coordinate for each of step, layer and head, and with the nulls
+                of `nulls` as `<name>_null`.
+
+        Raises:
+            UsageError: If `compute` returned something else than numbers with the trace's dimensions, or if
+                the trace has layers with local attention and the measure does not support them.
+        """
         if not self.windows:
             require_global(trace.data, type(self).__name__)
         blocks = trace.layer_blocks() if self.layerwise else [trace]
@@ -117,17 +146,22 @@ class Measure(Configured):
         return values
 
     def compute(self, trace: Trace) -> xr.Dataset:
-        """Compute the values of one trace; steps, layers and heads need no coordinates."""
+        """Compute the values of one trace; the dimensions step, layer and head need no coordinates."""
         raise TypeError(f"{type(self).__name__} must define compute")
 
     def plot(self, result: Result) -> Figure:
-        """Draw every value with its interval and null; a measure with more to show draws its own."""
+        """Draw every value with its interval and null. A subclass may draw a figure of its own."""
         return default_plot(result)
 
 
 @dataclass(frozen=True)
 class AnchorMeasure(Measure):
-    """A measure of the keys that a rule calls anchors."""
+    """A measure of the keys that a rule calls anchors.
+
+    Args:
+        rule (Rule): Decides which keys are anchors, from the attention that each key receives: on the mean
+            over heads, or on every head with `per_head=True`. `ZScore()` by default.
+    """
 
     rule: Rule = field(default_factory=ZScore)
     beside: ClassVar[tuple[str, ...]] = ()  # statistics that it reads beside those of its rule
@@ -141,9 +175,16 @@ class AnchorMeasure(Measure):
         return self.rule.per_head
 
     def anchors(self, trace: Trace, *, fallback: bool) -> tuple[xr.DataArray, xr.DataArray]:
-        """Find anchors (step, layer[, head], key), and where the rule found one (step, layer[, head]).
+        """Find the anchors of a trace with the measure's rule.
 
-        With `fallback` the key that receives most stands in where the rule finds none.
+        Args:
+            trace (Trace): The trace of one prompt.
+            fallback (bool): Where the rule finds no anchor, take the key that receives most attention
+                instead.
+
+        Returns:
+            Whether each key is an anchor, (step, layer[, head], key), and whether the rule found any,
+                (step, layer[, head]). The dimension head is there for a rule with `per_head=True`.
         """
         anchor = self.rule(trace)
         has_anchor = anchor.any("key")
@@ -163,17 +204,17 @@ def _labelled(values: xr.Dataset, trace: Trace) -> xr.Dataset:
 def by_layer(
     values: xr.DataArray | xr.Variable, *, keep: Sequence[str] = ("layer",)
 ) -> xr.Variable:
-    """Average over everything else (steps, heads) where the value applies."""
+    """Average over all dimensions but those in `keep` (by default: over steps and heads), ignoring NaN."""
     bare = values.variable if isinstance(values, xr.DataArray) else values
     return bare.mean([d for d in bare.dims if d not in keep])
 
 
 def log_mean(ratio: xr.DataArray) -> xr.Variable:
-    """Average by layer in logarithms, so that half and double cancel; ratios of 0 do not apply."""
+    """Average ratios by layer in logarithms, so that ½ and 2 cancel; ratios of 0 are ignored."""
     logs = by_layer(xr.apply_ufunc(np.log, ratio.where(ratio > 0)))
     return logs.copy(data=np.exp(logs.values))
 
 
 def keep_for(measures: Iterable[Measure]) -> frozenset[str]:
-    """What to `keep` of traces that these measures will look at: all that they read, nothing else."""
+    """Return the statistics that these measures read, for the argument `keep` of `Model.trace`."""
     return frozenset(name for measure in measures for name in measure.needs)

@@ -1,4 +1,4 @@
-"""compare(a, b, …): findings of one measure on several models, side by side, without a verdict."""
+"""Compare results of one measure for several models, with intervals of the differences and no verdict."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
@@ -21,8 +21,15 @@ _BESIDE = ("null", "low", "high")
 
 @dataclass(eq=False, repr=False)
 class Comparison:
-    """`data`: each value with `model` in front (mean, low, high, null), and x_difference along
-    `versus`: the first model minus each other one, with its interval."""
+    """The results of one measure for several models, side by side.
+
+    Args:
+        data (xr.Dataset): Each value `x` with the dimension `model` first (`x`, `x_low`, `x_high`,
+            `x_null`), and `x_difference` with its interval along `versus`: the first model minus each of the
+            others.
+        results (tuple of Result): The results that were compared.
+        values (list of str): Names of the values that could be compared.
+    """
 
     data: xr.Dataset
     results: tuple[Result, ...]
@@ -32,7 +39,7 @@ class Comparison:
         return self.data[name]
 
     def table(self) -> pd.DataFrame:
-        """Tidy: one line per model and value, then one per difference (`versus` filled)."""
+        """Return a tidy table: a row per model and value, then a row per difference (column `versus`)."""
         frames = []
         for name in self.values:
             frames.append(tidy(self.data, name, _BESIDE))
@@ -43,7 +50,12 @@ class Comparison:
         return table
 
     def latex(self, *, caption: str = "", label: str = "") -> str:
-        """Format `table()` for a paper that uses booktabs: means with 95 % intervals, differences."""
+        """Format the table as LaTeX for a paper that uses booktabs: means, intervals and differences.
+
+        Args:
+            caption (str): The table's caption; by default the measure and the models.
+            label (str): The table's LaTeX label; by default derived from the measure's name.
+        """
         measure = type(self.results[0].measure).__name__
         models = ", ".join(map(str, self.data["model"].values))
         return latex_table(
@@ -55,9 +67,13 @@ class Comparison:
         )
 
     def plot(self, *values: str, **size: Any) -> Figure:
-        """A panel per value and category: models as lines on one scale, bands, dotted nulls.
+        """Draw a panel per value and category: a line per model, interval bands and dotted nulls.
 
-        `size`: ax, panel, width, height and font_size, as in `Result.plot`.
+        Panels of one value share their scale.
+
+        Args:
+            *values (str): Names of the values to draw; by default all.
+            **size: ax, panel, width, height and font_size, as in `Result.plot`.
         """
         for name in values:
             if name not in self.values:
@@ -85,7 +101,7 @@ class Comparison:
         return figure
 
     def _panel(self, axis: Any, name: str, where: dict[Any, Any]) -> None:
-        """Draw every model's value: over depth as a line, a single number as a mark."""
+        """Draw every model's value into one panel: a line over depth, or a marker for a single number."""
         for i, model in enumerate(map(str, self.data["model"].values)):
             part = replace(self, data=self.data.sel(where | {"model": model}))
             if "depth" in part[name].dims:
@@ -102,6 +118,13 @@ class Comparison:
         axis.set_ylabel(self.data[name].attrs.get("units", ""))
 
     def save_figure(self, path: str | Path, *values: str, **size: Any) -> Path:
+        """Draw the figure and write it to a file.
+
+        Args:
+            path (str or Path): The file; its suffix .svg, .pdf or .png selects the format.
+            *values (str): Names of the values to draw; by default all.
+            **size: The size and the axes, as for `plot`.
+        """
         return save(self.plot(*values, **size), Path(path))
 
     def __repr__(self) -> str:
@@ -112,7 +135,7 @@ class Comparison:
 
 
 def _panels(array: xr.DataArray) -> list[dict[Any, Any]]:
-    """Where each panel stands: one for each entry of the dimension beside depth, if that is few."""
+    """Return the selection for each panel: one per label of the dimension besides depth, if they are few."""
     rest = [d for d in array.dims if d not in ("model", "depth")]
     if not rest:
         return [{}]
@@ -129,14 +152,26 @@ def _one_scale(axes: list[Any]) -> None:
 def compare(
     *results: Result, paired: bool = False, labels: Sequence[str] | None = None
 ) -> Comparison:
-    """Compare two or more Results of one measure, configured alike.
+    """Compare two or more results of one measure with the same configuration.
 
-    `paired=True`: examples are paired by what was asked (`Trace.prompt`, or a run's question ids), and
-    intervals of differences are over the examples' differences. A prompt that stands twice in a result
-    is an error; one that not all have is left out and counted. Otherwise each model's examples are a
-    sample of their own. Where layer counts differ, values are interpolated onto the depths of the
-    model with the fewest layers (first kept layer 0, last 1). Heads of different models do not
-    correspond: their mean is compared.
+    Models may differ in their number of layers: values are then interpolated onto the relative depths of the
+    model with the fewest layers (first kept layer 0, last 1). Heads of different models do not correspond,
+    so their means are compared.
+
+    Args:
+        *results (Result): Two or more results; differences are taken from the first.
+        paired (bool): Pair the examples by prompt (`Trace.prompt`, or the question ids of a run), and
+            compute intervals from the differences of the pairs. Prompts that a result lacks are left out and
+            counted. By default the examples of each model are independent samples.
+        labels (sequence of str): A name for each result; by default the models' names.
+
+    Returns:
+        Means, differences and intervals, without a verdict. The attribute `left_out` of its data lists what
+            could not be compared.
+
+    Raises:
+        UsageError: If the results have different measures or settings, or if a prompt occurs twice in a
+            result that is to be paired.
     """
     _check(results)
     names, first = _labels(results, labels), results[0]
@@ -206,7 +241,7 @@ def _check(results: Sequence[Result]) -> None:
 
 
 def _paired(results: Sequence[Result], left: list[str]) -> list[xr.Dataset]:
-    """The examples that all results have, in one order."""
+    """Return the examples that all results share, in one order."""
     for result in results:
         if "example" not in result.examples.coords:
             raise UsageError(
@@ -234,7 +269,7 @@ def _labels(results: Sequence[Result], labels: Sequence[str] | None) -> list[str
 def aligned(
     examples: list[xr.Dataset], name: str, models: Sequence[str], left: list[str]
 ) -> list[xr.Dataset] | None:
-    """A value and its null with the same dimensions and coordinates; None where that cannot be."""
+    """Give a value and its null the same dimensions and coordinates in all results; None if impossible."""
     if len(set(models)) > 1 and any("head" in e[name].dims for e in examples):
         examples = [e.mean("head") for e in examples]
         left.append(f"{name}: heads (of different models; their mean is compared)")
@@ -254,7 +289,7 @@ def aligned(
 
 
 def _by_depth(examples: list[xr.Dataset]) -> list[xr.Dataset]:
-    """Layers become relative depths; values are interpolated onto those of the fewest layers."""
+    """Replace layers by relative depth, and interpolate onto the depths of the model with fewest layers."""
     counts = [e.sizes["layer"] for e in examples]
     if min(counts) == 1 and max(counts) > 1:
         raise UsageError(
@@ -270,7 +305,7 @@ def _by_depth(examples: list[xr.Dataset]) -> list[xr.Dataset]:
 
 
 def _interpolated(values: xr.Dataset, grid: np.ndarray) -> xr.Dataset:
-    """Linear in depth; NaN where a neighbour is NaN."""
+    """Interpolate linearly in depth; NaN where a neighbour is NaN."""
     depth = values["depth"].values
     if len(depth) == len(grid) and np.allclose(depth, grid):
         return values.assign_coords(depth=grid)
@@ -279,9 +314,9 @@ def _interpolated(values: xr.Dataset, grid: np.ndarray) -> xr.Dataset:
 
 
 def by_example(a: xr.DataArray, b: xr.DataArray) -> tuple[np.ndarray, np.ndarray] | None:
-    """Both on the examples they share, by the names in coordinate `example`, in a's order.
+    """Return both arrays on the examples that they share, in the order of `a`; None where they share none.
 
-    An example that stands there several times is the mean of its values; None where none is shared.
+    Examples are matched by the coordinate `example`. An example that occurs several times is averaged.
     """
     names = [np.array(list(map(str, array["example"].values))) for array in (a, b)]
     shared = [name for name in dict.fromkeys(names[0]) if name in set(names[1])]

@@ -1,7 +1,7 @@
-"""Numbers and words as LaTeX: a table in booktabs' style, with every special character escaped.
+"""Format numbers and words as LaTeX tables in booktabs' style, with every special character escaped.
 
-Cells come as plain text, as a page would show them, and are escaped here and nowhere else: `−`, `×` and
-`10⁻⁵` become mathematics, and what a file or a model is called stays text.
+Cells are plain text, as a page would show them, and are escaped only here: `−`, `×` and `10⁻⁵` become
+mathematics; names of files and models stay text.
 """
 
 import re
@@ -44,7 +44,7 @@ Group = tuple[str, Sequence[Sequence[str]]]
 
 
 def tex(text: object) -> str:
-    """Plain text as LaTeX; a line break is a space."""
+    """Escape plain text for LaTeX; a line break becomes a space."""
     return _SPECIAL.sub(_escaped, " ".join(str(text).split()))
 
 
@@ -64,10 +64,11 @@ def table(
     caption: str,
     label: str,
 ) -> str:
-    """A table environment: `groups` are rows that belong together, each with a heading of its own or "".
+    """Write a table environment.
 
-    `align` has a column's kind for each, as `tabular` takes it: "l", "r", "p{2.6in}". What does not fit
-    one column of a page goes over both.
+    `groups` are rows that belong together, each group with a heading or "". `align` gives the type of each
+    column as `tabular` takes it: "l", "r", "p{2.6in}". A table that does not fit one column of a page spans
+    both.
     """
     every = [header, *(row for _, rows in groups for row in rows)]
     for row in every:
@@ -99,6 +100,6 @@ def table(
 
 
 def _row(cells: Sequence[str]) -> str:
-    """After a row's end, LaTeX takes "[" and "*" for its own."""
+    """Join the cells of a row, and protect a leading "[" or "*", which LaTeX reads as an option."""
     text = " & ".join(map(tex, cells))
     return ("{}" if text.startswith(("[", "*")) else "") + text + r" \\"

@@ -1,8 +1,8 @@
-"""Nulls of the measures: uniform attention between regions and through layers, and random columns.
+"""Null values of the measures: uniform attention between regions and through layers, and random keys.
 
-The null of a key's mass is in `stats.uniform`. None of it needs an S×S matrix: uniform attention of row i
-is the mean over the keys 0 … last_i, so a cumulative sum serves causal, bidirectional and block-causal
-models alike, and the difference of two a local layer.
+The null of a single key's mass is in `stats.uniform`. No function here builds an S×S matrix: uniform
+attention of row i is the mean over the keys 0 … last_i, so a cumulative sum serves causal, bidirectional and
+block-causal models, and the difference of two cumulative sums serves layers with local attention.
 """
 
 from collections.abc import Sequence
@@ -27,13 +27,13 @@ Rows = Float[np.ndarray, "s r"]
 
 
 def names(trace: Trace) -> list[str]:
-    """The regions in the order of `flow`: the prompt's, then masked and revealed."""
+    """Return the regions in the order of `flow`: those of the prompt, then masked and revealed."""
     regions = trace.data["region"].values.astype(str)
     return [*dict.fromkeys(regions[regions != _ANSWER].tolist()), MASKED, REVEALED]
 
 
 def members(trace: Trace, step: int) -> Bool[np.ndarray, "s r"]:
-    """Return the region of each position present at a kept step, one-hot: (position, region)."""
+    """Return the region of each position present at a kept step as one-hot rows: (position, region)."""
     size = int((trace.canvas.values[step] >= 0).sum())
     region = trace.data["region"].values[:size].astype(str)
     masked = trace.data["masked"].sel(step=step).values[:size]
@@ -42,7 +42,7 @@ def members(trace: Trace, step: int) -> Bool[np.ndarray, "s r"]:
 
 
 def tokens(trace: Trace) -> Int[np.ndarray, "t r"]:
-    """How many positions each region has at each kept step."""
+    """Count the positions of each region at each kept step."""
     steps = [members(trace, step).sum(0) for step in _kept(trace, "step")]
     return np.stack(steps) if steps else np.zeros((0, len(names(trace))), np.int64)
 
@@ -57,14 +57,16 @@ def _kept(trace: Trace, dim: str) -> list[int]:
 def spread(
     state: Rows, last: Int[np.ndarray, " s"], first: Int[np.ndarray, " s"] | int = 0
 ) -> Rows:
-    """Uniform attention over the visible keys, times `state`: for each row the mean over the keys that it
-    sees, from `first` to `last`."""
+    """Multiply uniform attention over the visible keys by `state`.
+
+    Each row of the result is the mean of `state` over the keys that the row sees, from `first` to `last`.
+    """
     total = np.concatenate([np.zeros_like(state[:1]), np.cumsum(state, axis=0)])
     return (total[last + 1] - total[first]) / (last - first + 1)[:, None]
 
 
 def uniform_rows(trace: Trace, state: Rows, step: int, reach: int | None = None) -> Rows:
-    """`spread` at a step (its number), in a layer whose rows see everything or `reach` to either side."""
+    """Apply `spread` at one step, in a layer whose rows see every key or `reach` keys to either side."""
     info, current = trace.info, None
     direction, block = Direction(info["direction"]), int(info["block_size"]) or None
     offset = int(info.get("grid_offset", 0))  # models that do not decode in blocks have none
@@ -77,7 +79,7 @@ def uniform_rows(trace: Trace, state: Rows, step: int, reach: int | None = None)
 
 
 def _reaches(trace: Trace) -> list[int | None]:
-    """How far rows see: of each kept layer where some see a window, else once for all layers."""
+    """Return how far rows see in each kept layer; [None] if no layer has local attention."""
     if not is_local(trace.data):
         return [None]
     layers = _kept(trace, "layer")
@@ -86,13 +88,15 @@ def _reaches(trace: Trace) -> list[int | None]:
 
 
 def uniform_received(trace: Trace) -> xr.DataArray:
-    """`trace.received` under uniform attention, the same for all heads: (step[, layer], key)."""
+    """Return `trace.received` under uniform attention, the same for all heads: (step[, layer], key)."""
     return trace.null * trace.data["rows_counted"].sum("group") / trace.data["visible"]
 
 
 def flow_null(trace: Trace) -> xr.DataArray:
-    """`trace.flow` under uniform attention: (step, source, target), with local layers also by layer; NaN
-    from an empty region."""
+    """Return `trace.flow` under uniform attention: (step, source, target); NaN for an empty source.
+
+    Where some layers have local attention, the result has the dimension layer as well.
+    """
     nulls = []
     for step in _kept(trace, "step"):
         inside = members(trace, step).astype(np.float64)
@@ -105,7 +109,7 @@ def flow_null(trace: Trace) -> xr.DataArray:
 def row_null(trace: Trace) -> xr.DataArray:
     """Return `row_flow` under uniform attention, for the row that predicted each token.
 
-    (event, target), or (event, layer, target) if some layers see a window.
+    The dimensions are (event, target), or (event, layer, target) if some layers have local attention.
     """
     steps, rows = trace.rows["event_step"].values, rows_of_events(trace)
     reached = _reaches(trace)
@@ -119,22 +123,22 @@ def row_null(trace: Trace) -> xr.DataArray:
 
 
 def rows_of_events(trace: Trace) -> Int[np.ndarray, " e"]:
-    """The row that predicted each revealed position: its own, or with right-shifted logits the one before."""
+    """Return the row that predicted each revealed position: the same row, or the row before if shifted."""
     rows: np.ndarray = trace.rows["event_position"].values - int(trace.info["shift"])
     return rows
 
 
 def length_share(trace: Trace) -> xr.DataArray:
-    """Share of the positions that each region has: (step, target). A rollout's end, bidirectional."""
+    """Return each region's share of the positions, (step, target): the limit of a bidirectional rollout."""
     count = tokens(trace)
     return _labelled(trace, count / count.sum(1, keepdims=True), ("step", "target"))
 
 
 def rollout_null(trace: Trace) -> xr.DataArray:
-    """`trace.rollout` under uniform attention: (step, layer, source, target).
+    """Return `trace.rollout` under uniform attention: (step, layer, source, target).
 
-    The same recursion R_l = ½(Ū + I)R_{l−1}, through all layers below a kept one. A causal row never
-    changes once it is there, so all steps of a causal trace share one pass.
+    It follows the same recursion R_l = ½(Ū + I)R_{l−1}, through all layers up to each kept one. A causal row
+    does not change once it is computed, so all steps of a causal trace share one pass.
     """
     steps, layers, nulls = _kept(trace, "step"), _kept(trace, "layer"), []
     shared = trace.info["direction"] == str(Direction.CAUSAL) and not trace.data["masked"].any()
@@ -159,7 +163,7 @@ def _from_regions(inside: np.ndarray, rows: np.ndarray) -> np.ndarray:
 
 
 def _labelled(trace: Trace, values: Any, dims: tuple[str, ...]) -> xr.DataArray:
-    """Label an array by steps, layers and regions; a layer that stands for all has no label."""
+    """Label an array by steps, layers and regions; one layer that stands for all layers gets no label."""
     known: dict[str, Any] = {d: trace.data[d].values for d in ("step", "layer") if d in dims}
     known |= {d: names(trace) for d in ("source", "target") if d in dims}
     array = np.asarray(values, float)
@@ -175,7 +179,7 @@ def _labelled(trace: Trace, values: Any, dims: tuple[str, ...]) -> xr.DataArray:
 def random_keys(
     k: int, size: int, *, draws: int = 200, seed: int = 0
 ) -> Int[np.ndarray, "draws k"]:
-    """`draws` times k different keys out of `size`, each as likely."""
+    """Draw k different keys out of `size`, `draws` times, all keys with the same probability."""
     if not 0 < k <= size:
         raise UsageError(f"{k} random keys of {size}", f"k goes from 1 to {size}.")
     order = np.random.default_rng(seed).random((draws, size)).argsort(1)
@@ -185,9 +189,9 @@ def random_keys(
 def matched_keys(
     keys: np.ndarray | Sequence[int], size: int, *, width: int = 8, draws: int = 200, seed: int = 0
 ) -> Int[np.ndarray, "draws k"]:
-    """For each of `keys` another key near it: within `width` positions, or as near as there is one.
+    """Draw for each of `keys` another key near it: within `width` positions, or the nearest that is free.
 
-    Never one of `keys` itself, and none twice in a draw.
+    The drawn keys are not among `keys`, and no key occurs twice in a draw.
     """
     keys = np.asarray(keys, dtype=np.int64)
     if 2 * len(keys) > size:
@@ -207,6 +211,6 @@ def matched_keys(
 
 
 def mass_on(mass: xr.DataArray, keys: Int[np.ndarray, "draws k"]) -> xr.DataArray:
-    """Total mass of each draw's keys: `key` gives way to `draw`. Keys not there yet count nothing."""
+    """Sum the mass on each draw's keys: the dimension `key` becomes `draw`. Absent keys count as 0."""
     picked = mass.isel(key=xr.DataArray(keys, dims=("draw", "picked")))
     return picked.sum("picked").drop_vars("key", errors="ignore")

@@ -1,6 +1,6 @@
-"""Regions as categories that every prompt shares, so that examples can be averaged.
+"""Map prompt regions to categories that every prompt shares, so that examples can be averaged.
 
-Prompts differ in how many passages they hold and which is gold. A category that a prompt lacks is NaN.
+Prompts differ in the number of passages and in which of them is gold. A category that a prompt lacks is NaN.
 """
 
 from collections.abc import Sequence
@@ -24,17 +24,18 @@ SERIES = (0, 1, 2, 4, 5, 6, 8, 9)  # how figures draw them: none dotted, as null
 
 
 def gold_of(trace: Trace) -> str | None:
-    """The gold region, where the trace names one and it has tokens."""
+    """Return the name of the gold region; None if the trace names none, or if it has no tokens."""
     gold = str(trace.info.get("gold", ""))
     return gold if gold and gold in names(trace) else None
 
 
 def passages_of(trace: Trace) -> list[str]:
-    """The passages, in the order in which they stand."""
+    """Return the names of the passage regions, in the order of the text."""
     return [n for n in names(trace) if n.startswith("passage ")]
 
 
 def category_of(name: str, gold: str | None) -> str:
+    """Return the category of a region, given the name of the gold region."""
     if name == gold:
         return GOLD
     if name.startswith("passage "):
@@ -45,7 +46,7 @@ def category_of(name: str, gold: str | None) -> str:
 
 
 def from_sources(array: xr.DataArray, trace: Trace, sources: Sequence[str]) -> xr.DataArray:
-    """Average over the rows of several source regions, then over the steps that have any."""
+    """Average over the rows of several source regions, then over the steps that have such rows."""
     known = names(trace)
     unknown = [s for s in sources if s not in known]
     if unknown or not sources:
@@ -57,7 +58,7 @@ def from_sources(array: xr.DataArray, trace: Trace, sources: Sequence[str]) -> x
 
 
 def by_category(flow: xr.DataArray, trace: Trace) -> xr.DataArray:
-    """Sums over `target` within each category: `target` becomes `category`, all of them, in order."""
+    """Sum over the target regions of each category; `target` becomes `category`, in a fixed order."""
     gold = gold_of(trace)
     kinds = np.array([category_of(str(target), gold) for target in flow["target"].values])
     inside = kinds[:, None] == np.array(CATEGORIES)  # (target, category)
@@ -67,7 +68,7 @@ def by_category(flow: xr.DataArray, trace: Trace) -> xr.DataArray:
 
 
 def draw_categories(axis: Axes, result: Result, name: str) -> None:
-    """Draw a share of each category over layers, with its interval and null where it has these."""
+    """Draw the share of each category over layers, with its interval and null where they exist."""
     shown = result[name].dropna("category", how="all")["category"].values
     for series, category in zip(SERIES, shown, strict=False):
         part = replace(result, data=result.data.sel(category=category), control=None)
@@ -77,16 +78,16 @@ def draw_categories(axis: Axes, result: Result, name: str) -> None:
 
 
 def stated(examples: Sequence[xr.Dataset]) -> str:
-    """How many of the traces name a gold region: a NaN says why."""
+    """Say how many traces name a gold region, to explain NaN values."""
     known = sum(bool(example.attrs["gold"]) for example in examples)
     return f"{known} of {len(examples)} traces name a gold region; the others are NaN there"
 
 
 def written(trace: Trace) -> Bool[np.ndarray, " e"]:
-    """Which reveals belong to the answer's text: all up to its end token, and that one.
+    """Return which reveals belong to the answer's text: all up to its end token, and the end token itself.
 
-    A diffusion model fills what is left with the same token, and those rows would outvote the rest: of
-    the run of one token that ends the answer only the first counts.
+    A diffusion model fills the remaining positions with the same token, and those rows would dominate a mean
+    over reveals. Of the run of equal tokens that ends the answer, only the first counts.
     """
     final = trace.canvas.values[-1]
     final = final[final >= 0][int(trace.info["prompt_length"]) :]

@@ -1,7 +1,7 @@
-"""What a measure returns: a labelled dataset, the same as a tidy table, and a figure.
+"""The result of a measure: a labelled dataset, which is also available as a tidy table and a figure.
 
-For every value `x` the dataset holds `x` (mean over examples), `x_low`, `x_high` (95 % interval over
-examples), and where it has one `x_null` and `x_lift` = x / x_null.
+For every value `x` the dataset holds `x` (mean over the examples), `x_low` and `x_high` (95 % interval over
+the examples) and, where the value has a null, `x_null` and `x_lift` = x / x_null.
 """
 
 from collections.abc import Mapping, Sequence
@@ -35,7 +35,20 @@ _RANGES: dict[tuple[str, ...], intervals.Bounds] = {  # a unit begins so
 
 @dataclass(eq=False, repr=False)
 class Result:
-    """A finding. `data` is the dataset; its variables can be read from the result directly."""
+    """The values of a measure for one model, with intervals, nulls and lifts.
+
+    Variables of `data` can be read as attributes: `result.absorption` is `result.data["absorption"]`.
+
+    Args:
+        data (xr.Dataset): For each value `x`: `x`, `x_low`, `x_high` and, where it has a null, `x_null` and
+            `x_lift`. The attribute "units" of each variable is its unit.
+        measure (Measure): The measure with its configuration.
+        examples (xr.Dataset): The values of the single examples, along the dimension `example`. Its
+            coordinate `example` holds the prompts' ids where they are known.
+        model (str): The model's name; "" by default.
+        values (list of str): Names of the values in `data`, without `_low`, `_null` and so on.
+        control (Result): The same measure of an untrained model, drawn lightly in figures; None by default.
+    """
 
     data: xr.Dataset
     measure: Any  # the Measure that found it
@@ -54,10 +67,11 @@ class Result:
 
     @property
     def n(self) -> int:
+        """Number of examples."""
         return int(self.examples.sizes["example"])
 
     def table(self) -> pd.DataFrame:
-        """Tidy: one line per value, with null, lift, low, high, unit and n beside it."""
+        """Return a tidy table: one row per value and cell, with mean, null, lift, low, high, unit and n."""
         frames = [
             tidy(self.data, name, ("null", "lift", "low", "high")).assign(n=self._count(name))
             for name in self.values
@@ -68,14 +82,22 @@ class Result:
         return table
 
     def _count(self, name: str) -> Any:
-        """Count the examples that a value rests on: those where it applies."""
+        """Count the examples for which a value applies, cell by cell."""
         values = self.examples.variables.get(name)
         if values is None or "example" not in values.dims:
             return self.n
         return values.notnull().sum("example").transpose(*self.data[name].dims).values.ravel()
 
     def latex(self, *, caption: str = "", label: str = "") -> str:
-        """Format `table()` for a paper that uses booktabs: mean with 95 % interval, null and n."""
+        """Format the table as LaTeX for a paper that uses booktabs: mean with 95 % interval, null and n.
+
+        Args:
+            caption (str): The table's caption; by default the measure, the model and n.
+            label (str): The table's LaTeX label; by default "tab:" and the measure's name.
+
+        Returns:
+            A `table` environment, or `table*` if it does not fit into one column.
+        """
         return latex_table(
             self.table(),
             [str(dim) for dim in self.data.dims],
@@ -88,18 +110,29 @@ class Result:
         """Draw the measure's figure.
 
         Args:
-            ax: draw into these axes of yours: one, or as many as there are panels.
-            panel: with one `ax`, the panel that goes there, counted from 0.
-            width: of the whole figure in inches. Panels that do not fit side by side are stacked.
-            height: likewise; by default what the panels need.
-            font_size: points of its letters; by default rcParams["font.size"] if you set it, else 8.
+            ax: Matplotlib axes to draw into: one, or as many as there are panels.
+            panel: With one `ax`, the panel to draw, counted from 0.
+            width: Width of the whole figure in inches. Panels that do not fit side by side are stacked.
+            height: Height of the whole figure in inches; by default what the panels need.
+            font_size: Font size in points; by default rcParams["font.size"] if you changed it, else 8.
         """
         with asked(**size):
             figure: Figure = self.measure.plot(self)
         return figure
 
     def save_figure(self, path: str | Path, **size: Any) -> Path:
-        """Draw and write as SVG, PDF or PNG, by the path's ending; `size` is that of `plot`."""
+        """Draw the measure's figure and write it to a file.
+
+        Args:
+            path (str or Path): The file; its suffix .svg, .pdf or .png selects the format.
+            **size: The size and the axes, as for `plot`.
+
+        Returns:
+            The path.
+
+        Example:
+            `result.save_figure("absorption.pdf", width=3.3)`
+        """
         return save(self.plot(**size), Path(path))
 
     def __repr__(self) -> str:
@@ -117,7 +150,7 @@ class Result:
         return "\n".join(lines) + ">"
 
     def _range(self, name: str) -> str:
-        """The value with its interval, or its extent over cells; then null and lift."""
+        """Format a value with its interval, or its range over all cells; then its null and its lift."""
         data, several = self.data, self.data[name].ndim > 0
         texts = []
         for end in ("", "_null", "_lift") if several else ("", "_null"):
@@ -133,7 +166,7 @@ class Result:
 
 
 def tidy(data: xr.Dataset, name: str, beside: Sequence[str]) -> pd.DataFrame:
-    """Return a row per cell of a value: its labels, `mean`, and the columns in `beside` (null, low …)."""
+    """Return a row per cell of a value: its labels, its mean, the columns in `beside`, its unit."""
     main = data.variables[name]
     columns: dict[str, Any] = {"value": name}  # a frame at once: column by column takes far longer
     for dim, places in zip(main.dims, np.indices(main.shape), strict=True):
@@ -148,9 +181,9 @@ def tidy(data: xr.Dataset, name: str, beside: Sequence[str]) -> pd.DataFrame:
 def bounds_of(
     values: xr.DataArray | xr.Variable, attrs: Mapping[Any, Any]
 ) -> intervals.Bounds | None:
-    """The range of a value, which its interval must not leave: by its unit, and `most` where it is given.
+    """Return the range of a value, from its unit and from `most` if given; None if it has none.
 
-    A measure of one's own may call something a share that goes beyond: then there are no bounds.
+    A user's measure may give a value outside the range of its unit: then there are no bounds.
     """
     unit = str(attrs.get("units", ""))
     ranges = [ends for units, ends in _RANGES.items() if unit.startswith(units)]
@@ -165,10 +198,10 @@ def bounds_of(
 def summarise(
     examples: Sequence[xr.Dataset], measure: Any, model: str, units: dict[str, str]
 ) -> Result:
-    """Example by example datasets (values and their `_null`s) → means, intervals, lifts.
+    """Combine datasets of single examples (values and their nulls) into means, intervals and lifts.
 
-    An example's attribute `id` says which it is, so that results can be paired; its attribute `most`
-    may name the largest possible value of a count, such as {"lifetime": 32} for 32 states.
+    An example's attribute `id` names its prompt, so that results can be paired. Its attribute `most` may
+    give the largest possible value of a count, such as {"lifetime": 32} for 32 states.
     """
     if not examples:
         raise UsageError("no traces", "Give at least one.")
@@ -185,7 +218,7 @@ def summarise(
 def summarise_joined(
     together: xr.Dataset, measure: Any, model: str, units: dict[str, str]
 ) -> Result:
-    """The same of examples that lie side by side already, along `example`."""
+    """Do what `summarise` does, for examples that are already joined along the dimension `example`."""
     values = [str(v) for v in together.data_vars if not str(v).endswith("_null")]
     made: dict[str, xr.Variable] = {}  # put together at the end, once
     for name in values:
@@ -210,10 +243,10 @@ def summarise_joined(
 
 
 def side_by_side(examples: Sequence[xr.Dataset]) -> xr.Dataset:
-    """Join examples along a new first dimension `example`; NaN where one lacks what another has.
+    """Join examples along a new first dimension `example`; values that an example lacks are NaN.
 
-    Coordinates and attributes are those of the first. Examples that are alike are only stacked: concat
-    takes longer to align them than a measure to compute them.
+    Coordinates and attributes are those of the first example. Examples with the same coordinates are stacked
+    without `xr.concat`, which would take longer to align them than a measure takes to compute them.
     """
     first = examples[0]
     if "example" in first.sizes or not all(_alike(first, other) for other in examples[1:]):
@@ -227,7 +260,7 @@ def side_by_side(examples: Sequence[xr.Dataset]) -> xr.Dataset:
 
 
 def _alike(a: xr.Dataset, b: xr.Dataset) -> bool:
-    """The same variables and coordinates, in form and index: stacking them is all there is to do."""
+    """Return whether two datasets have the same variables, shapes and coordinates: they can be stacked."""
 
     def form(data: xr.Dataset) -> Any:
         arrays = {name: (v.dims, v.shape, v.dtype) for name, v in data.variables.items()}
@@ -244,10 +277,10 @@ def latex_table(
     caption: str,
     label: str,
 ) -> str:
-    """Format a tidy table for LaTeX: a group per value, its labels, mean with interval, further numbers.
+    """Format a tidy table as LaTeX: a group of rows per value, with labels, mean, interval and numbers.
 
-    `labels` are columns that say where a value stands, where the frame has them; `numbers` are columns
-    shown behind the mean.
+    `labels` are the columns that locate a value (layer, head, …), as far as the frame has them; `numbers`
+    are the columns to show after the mean.
     """
     labels = [name for name in frame.columns if name in labels]
     groups = []

@@ -1,7 +1,7 @@
-"""Every figure: a trace as a heat map, a head's pattern, a measure's values with interval and null.
+"""All figures: a trace as a heat map, a head's pattern, a measure's values with intervals and nulls.
 
-`drawing` says how a figure looks and how large it is; `results` draws what measures share. matplotlib is
-imported when something is drawn.
+`drawing` defines the style and the size of figures; `results` draws what measures share. matplotlib is
+imported when the first figure is drawn.
 """
 
 from .drawing import (

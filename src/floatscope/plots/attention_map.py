@@ -1,6 +1,6 @@
-"""A trace as a table of two dimensions: what is chosen, and means over the rest. Nothing is drawn.
+"""Reduce a trace to a table of two dimensions: select, and average over the rest. It draws nothing.
 
-Regions are sums over their positions, everything else is a mean. A lift is the share over what uniform
+Regions are sums over their positions; everything else is a mean. A lift is the share over what uniform
 attention gives the same positions, taken before any mean.
 """
 
@@ -28,9 +28,9 @@ def attention_map(
     region: str | Sequence[str] | None = None,
     lift: bool = False,
 ) -> xr.DataArray:
-    """(rows, columns): the share of all attention received, or its lift over uniform attention.
+    """Return (rows, columns): the share of attention received, or its lift over uniform attention.
 
-    A position that is not there yet (a causal model's) is NaN.
+    A position that does not exist yet (in a causal model) is NaN.
     """
     by_head = head is not None or "head" in (rows, columns)
     data, null = trace.data, trace.null  # (step[, layer], key)
@@ -69,7 +69,7 @@ def attention_map(
 
 
 def regions_of(data: xr.Dataset, region: str | Sequence[str] | None) -> list[str]:
-    """The regions meant, in the order of the text: one, several, all; "gold" is the gold passage."""
+    """Return the selected regions in the order of the text; "gold" selects the gold passage."""
     known = list(dict.fromkeys(map(str, data["region"].values)))
     if region is None:
         return known

@@ -1,9 +1,9 @@
-"""How every figure looks, and how large it is: readable in grey, by colour-blind readers and in print.
+"""The style and the size of all figures: readable in grey, by colour-blind readers and in print.
 
-A measure draws into `panels` and knows nothing of paper. Whoever asks for the figure says its size, the
-points of its letters, or whose axes to use (`asked`); `panels` then stacks what does not fit side by
-side, so that a figure is exactly as wide as it was asked to be. What a user sets in matplotlib's
-rcParams counts before our own style.
+A measure draws into `panels` and knows nothing of the page. The caller sets the width, the font size or the
+axes to draw into with `asked`; `panels` then stacks the panels that do not fit side by side, so that a
+figure is exactly as wide as requested. A user's settings in matplotlib's rcParams take precedence over this
+style.
 """
 
 import re
@@ -64,7 +64,7 @@ STYLE: Any = {
 
 @dataclass(frozen=True)
 class Asked:
-    """What is asked of a figure: inches, points, or whose axes it is drawn into."""
+    """The requested size of a figure: inches, points, or the axes to draw into."""
 
     width: float | None = None
     height: float | None = None
@@ -89,11 +89,19 @@ _now: ContextVar[Asked | None] = ContextVar("asked", default=None)
 
 @contextmanager
 def asked(*, ax: Axes | Sequence[Axes] | None = None, **size: Any) -> Iterator[None]:
-    """Everything drawn inside with `panels` has this size, these letters, or goes into these axes.
-    What is left open is as an `asked` around this one says.
+    """Set the size, the font size or the axes of everything that is drawn with `panels` inside the block.
 
-    `ax`: one Axes, or as many as the figure has panels. `size`: width and height in inches, font_size in
-    points, and `panel`: of a figure with several, this one alone.
+    Settings that are not given keep the value of an enclosing `asked`.
+
+        from floatscope.plots import asked
+
+        with asked(width=3.3):
+            figure = result.plot()
+
+    Args:
+        ax (Axes or sequence of Axes): Axes to draw into: one, or as many as the figure has panels.
+        **size: `width` and `height` of the figure in inches; `font_size` in points; `panel`, the index of
+            the only panel to draw.
     """
     said = {key: value for key, value in size.items() if value is not None}
     if ax is not None:
@@ -106,8 +114,10 @@ def asked(*, ax: Axes | Sequence[Axes] | None = None, **size: Any) -> Iterator[N
 
 
 def style() -> Any:
-    """Our style, but for what a user has set to something else than matplotlib does: then theirs.
-    Points that were asked for come first."""
+    """Return the style, without the settings that the user has changed from matplotlib's defaults.
+
+    A font size set by `asked` takes precedence over both.
+    """
     from matplotlib import rcParams, rcParamsDefault
 
     ours = {key: v for key, v in STYLE.items() if rcParams[key] == rcParamsDefault[key]}
@@ -125,10 +135,17 @@ def panels(
     width: float = 3.3,
     height: float = 2.3,
 ) -> Iterator[Any]:
-    """`with panels(1, 2) as (figure, axes):`; axes is always a 2-d array. No window is opened.
+    """Open a figure with panels: `with panels(1, 2) as (figure, axes):`. No window is opened.
 
-    `count`: of a grid whose last row is not full; the rest of it is None. `width` and `height` are a
-    panel's, in inches, where nobody asks for another size.
+    Args:
+        rows (int): Number of rows of the grid; 1 by default.
+        columns (int): Number of columns of the grid; 1 by default. A narrow figure has fewer, and more rows.
+        count (int): Number of panels, if the last row is not full; the other entries of `axes` are None.
+        width (float): Width of a panel in inches, unless `asked` sets that of the figure; 3.3 by default.
+        height (float): Height of a panel in inches, unless `asked` sets that of the figure; 2.3 by default.
+
+    Yields:
+        The figure, and an array of axes with the shape (rows, columns).
     """
     from matplotlib import rc_context
 
@@ -158,7 +175,7 @@ def panels(
 
 
 def _side_by_side(columns: int, width: float, whole: float) -> int:
-    """How many panels stand beside each other: as many as are wide enough for their letters."""
+    """Return how many panels fit side by side with enough width for their text."""
     from matplotlib import rcParams
 
     least = min(width, _NARROW * rcParams["font.size"] / POINTS)
@@ -176,7 +193,7 @@ def _figure(width: float, height: float) -> Figure:
 
 
 def _of_user(count: int, want: Asked) -> Any:
-    """The user's axes; of one panel alone, the others are drawn where nobody sees them."""
+    """Return the user's axes. If only one panel is drawn, the others go to a figure that is never shown."""
     if want.panel is not None:
         if not 0 <= want.panel < count:
             raise UsageError(
@@ -194,7 +211,7 @@ def _of_user(count: int, want: Asked) -> Any:
 
 
 def _settle(figure: Figure) -> None:
-    """Ticks are made when a figure is drawn, by then in another style: their size is written down."""
+    """Fix the size of tick labels: ticks are made when the figure is drawn, outside this style."""
     from matplotlib import rcParams
     from matplotlib.font_manager import FontProperties
 
@@ -208,7 +225,7 @@ def _settle(figure: Figure) -> None:
 
 
 def _break_long_lines(figure: Figure) -> None:
-    """Labels longer than their axis, and titles that run into something, become two lines."""
+    """Break labels that are longer than their axis, and titles that overlap something, into two lines."""
     with warnings.catch_warnings():
         warnings.filterwarnings("error", "constrained_layout not applied")
         try:
@@ -239,7 +256,7 @@ def _break_long_lines(figure: Figure) -> None:
 
 
 def two_lines(text: str) -> str:
-    """Broken where the longer half is shortest; one word, or what has lines already, stays as it is."""
+    """Break a text where its longer half is shortest; one word, or text with line breaks, is unchanged."""
     breaks = [m.end() for m in re.finditer(r"\s|(?<=\w)-(?=\w)", text)]
     if "\n" in text or not breaks:
         return text
@@ -248,14 +265,25 @@ def two_lines(text: str) -> str:
 
 
 def headline(figure: Figure, text: str) -> None:
-    """A line above the whole figure, or several where it is narrow; none above a user's own axes."""
+    """Write a title above the whole figure; none above axes that the user gave.
+
+    Args:
+        figure (Figure): The figure.
+        text (str): The title; it is broken into lines where the figure is narrow.
+    """
     want = _now.get()
     if want is None or not want.axes:
         figure.suptitle(text, x=0.01, ha="left", parse_math=False)
 
 
 def legend(figure: Figure, axis: Axes, where: str = "lower") -> None:
-    """One legend for all panels, below or above them; in a user's own figure it stays in the first."""
+    """Draw one legend for all panels; in axes that the user gave it stays inside the first.
+
+    Args:
+        figure (Figure): The figure.
+        axis (Axes): The panel whose lines the legend names.
+        where (str): "lower" (by default) or "upper": below or above the panels.
+    """
     want = _now.get()
     if want is not None and want.axes:
         axis.legend()
@@ -268,14 +296,31 @@ def legend(figure: Figure, axis: Axes, where: str = "lower") -> None:
 
 
 def points(size: float) -> float:
-    """Letters that are `size` points where the others have 8, and in proportion elsewhere."""
+    """Scale a font size to the style in force.
+
+    Args:
+        size (float): Font size in points, in a figure whose text has 8 points.
+
+    Returns:
+        The size in points in proportion to the current font size.
+    """
     from matplotlib import rcParams
 
     return float(size * rcParams["font.size"] / POINTS)
 
 
 def save(figure: Figure, path: Path, *, dpi: int = _DPI) -> Path:
-    """By the ending: .svg, .pdf or .png; the same data gives the same bytes."""
+    """Write a figure to a file; the same data gives the same bytes.
+
+    Args:
+        figure (Figure): The figure.
+        path (Path): The file; its suffix .svg, .pdf or .png selects the format. Other suffixes are left to
+            matplotlib.
+        dpi (int): Resolution of pixels in dots per inch; 200 by default.
+
+    Returns:
+        The path.
+    """
     from matplotlib import rc_context
     from matplotlib.backend_bases import get_registered_canvas_class
 

@@ -1,6 +1,6 @@
-"""A trace as a heat map: any two of step, layer, head, position and region, with tokens on the axis.
+"""Draw a trace as a heat map of any two of step, layer, head, position and region, with tokens on the axis.
 
-It shows one decoding and tests nothing; a measure does that, over many.
+The map shows a single decoding and tests nothing; measures test over many examples.
 """
 
 from collections.abc import Sequence
@@ -36,7 +36,7 @@ def draw(
     note: str = "",
     **size: Any,
 ) -> Axes:
-    """Draw what `Trace.heatmap` describes; `note` ends the title, `size` goes to `asked`."""
+    """Draw the map that `Trace.heatmap` describes; `note` ends the title, `size` is that of `asked`."""
     chosen: dict[str, Any] = {"step": step, "layer": layer, "head": head}
     values = attention_map(trace, rows, columns, **chosen, region=region, lift=lift)
     data, natural = trace.data, _WIDE.get(columns, 3.3)
@@ -79,7 +79,7 @@ def colours(axis: Axes, values: np.ndarray, lift: bool) -> Any:
 
 
 def _decades(bar: Any, span: float) -> None:
-    """Plain numbers beside a logarithmic scale: 0.1, 1, 10; finer where it is short."""
+    """Label a logarithmic scale with plain numbers: 0.1, 1, 10; more of them where the scale is short."""
     steps = (1,) if span >= 10 else (1, 1.5, 2, 3, 5, 7) if span < 3 else (1, 2, 5)
     every = [m * 10.0**e for e in range(-3, 3) for m in steps]
     ticks = [x for x in every if 1 / span * 0.999 <= x <= span * 1.001]
@@ -88,7 +88,7 @@ def _decades(bar: Any, span: float) -> None:
 
 
 def room_of(axis: Axes, own: bool) -> tuple[float, float]:
-    """Points along x and y; of a figure that has no layout yet, about what it will have."""
+    """Return the available points along x and y; estimated if the figure has no layout yet."""
     if not own:
         box = axis.get_window_extent()
         return box.width * 72 / axis.figure.dpi, box.height * 72 / axis.figure.dpi
@@ -120,7 +120,7 @@ def ticks(
 def _tokens(
     axis: Any, values: Any, of: xr.DataArray, room: float, fits: int, *, forced: bool
 ) -> None:
-    """Every token where there is room; otherwise the strongest, each with its number."""
+    """Label every token if there is room; otherwise the strongest ones, each with its position."""
     at = values["position"].values
     words = [shown(str(t)) for t in of.sel(key=at).values]
     size = points(POINTS)
@@ -149,7 +149,7 @@ def _tokens(
 
 
 def shown(token: str) -> str:
-    """A token as a label: what cannot be seen is given a sign."""
+    """Return a token as a label, with a visible sign for characters that cannot be seen."""
     text = token.replace("\n", "↵").replace("\t", "⇥").strip(" ")
     return (text if len(text) <= 14 else f"{text[:13]}…") or "␣"
 
@@ -157,7 +157,7 @@ def shown(token: str) -> str:
 def _regions(
     axis: Axes, values: Any, columns: str, data: xr.Dataset, room: float, line: str
 ) -> bool:
-    """Marks between the regions of a position axis, and the names of those with room for them."""
+    """Mark the borders of regions on a position axis, and name the regions that have room for it."""
     if columns != "position":
         return False
     names = data["region"].sel(key=values["position"].values).values
@@ -182,7 +182,7 @@ def _regions(
 
 
 def _title(data: xr.Dataset, shown: set[str], chosen: dict[str, Choice], region: Any) -> str:
-    """What is drawn: the model, what was chosen, and over what a mean was taken."""
+    """Describe what is drawn: the model, what was selected, and over what a mean was taken."""
     parts, means = [str(data.attrs["model"])], []
     for dim, wanted in chosen.items():
         if dim in shown:

@@ -1,6 +1,6 @@
-"""An attention pattern, drawn: queries down, keys across, with their tokens.
+"""Draw an attention pattern: queries down, keys across, with their tokens.
 
-The pattern is computed by a model (`Model.pattern`); this only shows it.
+The pattern is computed by a model (`Model.pattern`) and only drawn here.
 """
 
 from typing import Any
@@ -15,7 +15,7 @@ _TALL = 0.86  # height over width: a square beside its scale
 
 
 def draw_pattern(pattern: xr.DataArray, *, tokens: bool | None = None, **size: Any) -> Axes:
-    """Draw the mean over the layers and heads in `pattern`; `size` goes to `asked`."""
+    """Draw the mean over the layers and heads in `pattern`; `size` is that of `asked`."""
     rest = [str(dim) for dim in pattern.dims if dim not in ("query", "key")]
     title = [str(pattern.attrs["model"]), f"step {int(pattern['step'])}"]
     title += [f"{dim} {int(pattern[dim])}" for dim in ("layer", "head") if dim not in rest]

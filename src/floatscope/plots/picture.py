@@ -1,7 +1,7 @@
-"""The picture behind drift: one decoding, step by position, with its anchors marked.
+"""Draw a decoding by step and position, with its anchors marked: the picture behind drift.
 
-The paper's figure of temporal drift (2601.07894). It shows one trace and measures nothing; what it
-seems to show is tested by Drift, with its chance level and its interval.
+It is the paper's figure of temporal drift (2601.07894). It shows one trace and measures nothing; `Drift`
+tests what it seems to show, with a chance level and an interval.
 """
 
 from collections.abc import Sequence
@@ -25,11 +25,23 @@ def heatmap(
     tokens: bool | None = None,
     **size: Any,
 ) -> Figure:
-    """Received share (or lift over uniform) of every key at every step, with the anchors of a rule.
+    """Draw the share of attention received by every key at every step, with the anchors of a rule.
 
-    `Trace.heatmap("step", …)` of one layer and head, or their mean; the rule is applied to what is
-    shown. Anchors are marked with triangles, positions revealed at a step with open circles. `size` is
-    that of `Trace.heatmap`: ax, width, height, font_size.
+    This is `Trace.heatmap("step", …)`. The rule is applied to what is drawn. Triangles mark anchors, open
+    circles the positions revealed at a step.
+
+    Args:
+        trace (Trace): The trace of one prompt.
+        layer (int or sequence of int): One layer, or several to average; all by default.
+        head (int or sequence of int): One head, or several to average; all by default.
+        rule (Rule): Decides which keys are anchors; `ZScore()` by default.
+        lift (bool): Draw the share over uniform attention instead of the share; False by default.
+        tokens (bool): Label every position with its token (True) or none (False); by default all if there is
+            room, else the strongest.
+        **size: ax, width, height and font_size, as for `Trace.heatmap`.
+
+    Returns:
+        The figure.
     """
     from matplotlib import rc_context
 

@@ -1,4 +1,4 @@
-"""What figures of measures share: values with interval, null and control, maps, and the plain figure."""
+"""Parts that figures of measures share: values with interval and null, maps, and a default figure."""
 
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
@@ -20,7 +20,7 @@ _ORDER = ("layer", "head", "step", "key")  # which dimensions a plain panel keep
 
 @runtime_checkable
 class Labelled(Protocol):
-    """A Result, or anything with values and their `_low`, `_high`, `_null` in a dataset."""
+    """A `Result`, or anything with values and their `_low`, `_high` and `_null` in a dataset."""
 
     data: "xr.Dataset"
 
@@ -36,7 +36,16 @@ def band(
 ) -> None:
     """Draw a value along a dimension, its interval as a band and its null as a thin dotted line.
 
-    Where the result has a control, its mean is drawn lightly; the first on an axis is named.
+    If the result has a control, its mean is drawn lightly; the first control in a panel is named in the
+    legend.
+
+    Args:
+        axis (Axes): The panel.
+        result (Result): The result, or any object with a dataset `data`.
+        name (str): Name of the value.
+        along (str): Name of the dimension, such as "layer".
+        series (int): Index of the colour and the line style; 0 by default.
+        label (str): Text in the legend; by default the value's name.
     """
     x, data = result.data[along].values, result.data
     colour, line = COLOURS[series % len(COLOURS)], LINES[series % len(LINES)]
@@ -59,7 +68,14 @@ def band(
 
 
 def bands(axis: Axes, result: Labelled, labels: Mapping[str, str], along: str = "layer") -> None:
-    """Draw several values on one axis, each by its label; one that is NaN everywhere is left out."""
+    """Draw several values into one panel with `band`; values that are NaN everywhere are left out.
+
+    Args:
+        axis (Axes): The panel.
+        result (Result): The result, or any object with a dataset `data`.
+        labels (mapping of str to str): Text in the legend, by name of the value.
+        along (str): Name of the dimension; "layer" by default.
+    """
     for series, (name, label) in enumerate(labels.items()):
         if result.data[name].notnull().any():
             band(axis, result, name, along, series=series, label=label)
@@ -68,10 +84,19 @@ def bands(axis: Axes, result: Labelled, labels: Mapping[str, str], along: str = 
 def lines(
     result: Any, *drawn: Panel, note: str = "", width: float = 3.3, height: float = 2.3
 ) -> Figure:
-    """Draw panels side by side, under the model, the number of examples and a `note`.
+    """Draw panels side by side, under a title with the model, the number of examples and a note.
 
-    A panel is a function that draws into axes (such as `partial(grid, …)`), or a y label, a value (or
-    several by their labels) and its limits: values are drawn along their dimension.
+    Args:
+        result (Result): The result.
+        *drawn (callable or tuple): The panels. A callable draws into the axes it is given, such as
+            `partial(grid, …)`. A tuple is (y label, value or {value: text in the legend}, limits): values
+            are drawn along their dimension. Limits are a pair, or "log".
+        note (str): Text that follows the number of examples; "" by default.
+        width (float): Width of a panel in inches; 3.3 by default.
+        height (float): Height of a panel in inches; 2.3 by default.
+
+    Returns:
+        The figure.
     """
     with panels(1, len(drawn), width=width, height=height) as (figure, axes):
         for number, (axis, panel) in enumerate(zip(axes[0], drawn, strict=True)):
@@ -117,9 +142,19 @@ def grid(
     span: float | None = None,
     **look: Any,
 ) -> Any:
-    """Draw a map of two dimensions with its colour bar; `look` goes to matplotlib's pcolormesh.
+    """Draw a map of two dimensions with its colour bar.
 
-    `span`: values are lifts, drawn on a logarithmic scale from 1 / span to span.
+    Args:
+        axis (Axes): The panel.
+        values (xr.DataArray): An array with the dimensions `x` and `y`.
+        label (str): Text of the colour bar.
+        x (str): Dimension across; "layer" by default.
+        y (str): Dimension upwards; "head" by default.
+        span (float): For lifts: a logarithmic scale from 1 / span to span. By default the scale is linear.
+        **look: Arguments for matplotlib's `pcolormesh`, such as vmin and vmax.
+
+    Returns:
+        What `pcolormesh` returns.
     """
     from matplotlib.colors import LogNorm
 
@@ -138,13 +173,27 @@ def grid(
 def mark(
     axis: Axes, cells: "xr.DataArray", *, x: str = "layer", y: str = "head", **look: Any
 ) -> None:
-    """Mark the cells of a map that are true; `look` goes to matplotlib's plot."""
+    """Mark the cells of a map that are true.
+
+    Args:
+        axis (Axes): The panel with the map.
+        cells (xr.DataArray): Booleans with the dimensions `x` and `y`.
+        x (str): Dimension across; "layer" by default.
+        y (str): Dimension upwards; "head" by default.
+        **look: Arguments for matplotlib's `plot`, such as marker and color.
+    """
     places = zip((x, y), np.nonzero(cells.transpose(x, y).values), strict=True)
     axis.plot(*(cells[dim].values[place] for dim, place in places), linestyle="", **look)
 
 
 def dots(axis: Axes, data: "xr.Dataset", labels: Mapping[str, str]) -> None:
-    """Draw single values below each other, each with its interval and its null as a diamond."""
+    """Draw single values below each other, each with its interval and with its null as a diamond.
+
+    Args:
+        axis (Axes): The panel.
+        data (xr.Dataset): Scalars `x`, `x_low`, `x_high` and, where there is a null, `x_null`.
+        labels (mapping of str to str): Text beside each value, by name of the value.
+    """
     for y, name in enumerate(labels):
         value, low, high = (float(data[name + end]) for end in ("", "_low", "_high"))
         axis.plot([low, high], [y, y], color="0.25")
@@ -157,7 +206,14 @@ def dots(axis: Axes, data: "xr.Dataset", labels: Mapping[str, str]) -> None:
 
 
 def default_plot(result: Any) -> Figure:
-    """Draw every value over layers (or another dimension) as a line, over two dimensions as a map."""
+    """Draw every value as a line over one dimension, or as a map over two.
+
+    Args:
+        result (Result): The result. Values with more than two dimensions are averaged over the rest.
+
+    Returns:
+        The figure.
+    """
     values: list[str] = result.values
     across = min(_ACROSS, len(values)) or 1
     with panels(-(-len(values) // across) or 1, across, count=len(values)) as (figure, axes):

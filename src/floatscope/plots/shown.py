@@ -1,6 +1,6 @@
-"""A figure that a notebook shows where it is a cell's last line, itself or its axes.
+"""Figures that a notebook displays when the figure, or its axes, is the last line of a cell.
 
-Ours belong to no window and not to pyplot, whose open figures are what a notebook looks for.
+They belong to no window and not to pyplot, where a notebook would look for open figures.
 """
 
 import io

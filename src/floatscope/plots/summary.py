@@ -1,4 +1,4 @@
-"""A trace in a terminal: what was decoded, and where attention rested, layer by layer."""
+"""A trace in a terminal: what was decoded, and which keys received most attention in each layer."""
 
 import numpy as np
 from rich.console import Group, RenderableType
@@ -10,7 +10,7 @@ from ..trace import Trace, readable
 
 
 def summary(trace: Trace) -> RenderableType:
-    """The answer as it was revealed, and for each layer the key that receives most."""
+    """Render the answer with its reveal steps, and for each layer the key that receives most attention."""
     info = trace.info
     head = Text.assemble(
         ("answer ", "bold"),
@@ -27,7 +27,7 @@ def summary(trace: Trace) -> RenderableType:
 
 
 def _order(trace: Trace) -> RenderableType:
-    """Answer tokens with the step that revealed each, numbered as in `trace.sel(step=…)`: from 0."""
+    """Render the answer tokens with the step that revealed each, counted from 0 as in `trace.sel(step=…)`."""
     start = int(trace.info["prompt_length"])
     reveals = trace.change.values[:, start:] == 1
     tokens = trace.data["final_token"].values[start:]
@@ -41,7 +41,7 @@ def _order(trace: Trace) -> RenderableType:
 
 
 def _layers(trace: Trace) -> RenderableType:
-    """Head mean, over all kept steps: position 0, and the strongest key."""
+    """Render position 0 and the strongest key of each layer: mean over heads and over all kept steps."""
     mass = trace.mean_mass  # (step, layer, key)
     null = trace.null
     tokens = trace.data["final_token"].values

@@ -1,1 +1,1 @@
-"""What a person looks at: scenes, the viewer and the pages around them. Never imports torch."""
+"""The report: the viewer and the pages around it. It never imports torch."""

@@ -1,6 +1,6 @@
-"""From a run directory to a page: figures are drawn, and scenes chosen that fit beside them.
+"""Build a page from a run directory: draw the figures, and choose scenes that fit beside them.
 
-It reads what a run left behind; it needs no model and never imports torch.
+It reads the files of a run; it needs no model and never imports torch.
 """
 
 import io
@@ -32,7 +32,7 @@ _DPI = 300  # of pixels for paper
 
 
 def write_report(findings: Findings, *, budget: int = BUDGET) -> Path:
-    """Write report.html into the run directory, next to the results it links to."""
+    """Write report.html into the run directory, beside the results that it links to."""
     path = Path(findings.run.directory) / "report.html"
     with understood(findings.run.directory):
         page = render_report(findings, budget).encode("utf-8", "backslashreplace")
@@ -41,7 +41,7 @@ def write_report(findings: Findings, *, budget: int = BUDGET) -> Path:
 
 
 def write_figures(findings: Findings, ending: str) -> list[Path]:
-    """Every figure as a file, as it is on the page, into figures/."""
+    """Write every figure of the page as a file into figures/."""
     folder = findings.run.make_folder("figures")
     return save_figures(findings, folder, [ending])
 
@@ -54,7 +54,7 @@ def save_figures(
     width: float | None = None,
     font_size: float | None = None,
 ) -> list[Path]:
-    """Every figure once, in every kind of file; `width` inches wide, letters of so many points."""
+    """Write every figure in several formats; `width` is in inches, `font_size` in points."""
     written = []
     for picture in pictures_of(findings):
         with asked(width=width, font_size=font_size):
@@ -77,7 +77,7 @@ def pictures_of(findings: Findings) -> list[Picture]:
 
 
 def source_of(directory: Path) -> "str | Path | Source":
-    """What `view` serves: the scenes that a run stores, or a directory of saved traces."""
+    """Return what `view` serves: the scenes that a run stores, or a directory of saved traces."""
     if Run(directory).asked() is None:
         return directory
     with understood(directory):
@@ -112,7 +112,7 @@ def render_report(findings: Findings, budget: int = BUDGET) -> str:
 
 
 def scenes_of(findings: Findings, budget: int) -> tuple[list[Scene], list[str]]:
-    """Choose what the viewer shows, and say what it does not; notes of all runs go with it."""
+    """Choose the scenes of the viewer, and list what is left out, with the notes of all runs."""
     scenes: list[Scene] = []
     notes: list[str] = []
     for part in (
@@ -138,7 +138,7 @@ def _svg(picture: Picture) -> str:
 
 
 def _scenes(findings: Findings, budget: int) -> tuple[list[Scene], list[str]]:
-    """Whole examples, all models of each, until the page is full; what does not fit is said."""
+    """Add complete examples, with all models of each, until the page is full; list what does not fit."""
     by_example: dict[str, list[tuple[str, int]]] = {}
     for _, example, shard, index in findings.shown():
         by_example.setdefault(example, []).append((shard, index))
@@ -164,7 +164,7 @@ def _scenes(findings: Findings, budget: int) -> tuple[list[Scene], list[str]]:
 
 
 def described(one: dict[str, Any]) -> str:
-    """What was left out, and why, in words."""
+    """Describe what was left out, and why."""
     inner = one.get("what", one)
     return f"{inner['what']}: {inner['why']}" if isinstance(inner, dict) else str(one)
 

@@ -1,7 +1,7 @@
-"""Saved traces of a directory, found once and read when a scene is asked for. It never writes.
+"""Saved traces of a directory, listed once and read when a scene is requested. It never writes.
 
-Requests come from several threads. What was read is kept under a lock; reading is done outside of it, so that
-a trace on a slow disk, or one that takes long, does not keep others waiting.
+Requests come from several threads. Scenes that were read are stored under a lock; reading happens outside
+it, so that a slow disk or a large trace does not block other requests.
 """
 
 import threading
@@ -31,7 +31,7 @@ _REMEMBERED = 8  # scenes kept in memory
 
 @dataclass
 class Catalogue:
-    """Traces by id. `load` gives the trace of an id, with its arrays still on disk if it can."""
+    """Traces by id. `load` returns the trace of an id, with its arrays still on disk if possible."""
 
     title: str
     ids: list[str]
@@ -45,7 +45,7 @@ class Catalogue:
 
     @classmethod
     def of(cls, directory: Path) -> "Catalogue":
-        """Every *.zarr below a directory, in the order of their names."""
+        """List every *.zarr below a directory, in the order of their names."""
         stores = sorted(p for p in directory.rglob("*.zarr") if not p.name.startswith("."))
         if not stores:
             raise UsageError(
@@ -56,7 +56,7 @@ class Catalogue:
         return cls(title, list(paths), partial(_lazily, paths), paths=paths)
 
     def show(self, ids: list[str]) -> None:
-        """Others than before, of what `load` knows."""
+        """Replace the ids to show, which `load` must be able to load."""
         with self._lock:
             self.ids = ids
             every: tuple[dict[str, Any], ...] = self._scenes, self._summaries, self._reading
@@ -65,7 +65,7 @@ class Catalogue:
                     del known[gone]
 
     def index(self) -> dict[str, Any]:
-        """Of each trace its labels and the ranges of its colours, read once.
+        """Return the labels and colour ranges of each trace, which are read once.
 
         A trace that cannot be shown is named in `left_out`, with the reason.
         """
@@ -77,14 +77,14 @@ class Catalogue:
 
     @contextmanager
     def _read_once(self, scene_id: str) -> Iterator[None]:
-        """Let one thread at a time read a trace; traces do not wait for each other."""
+        """Let one thread at a time read a trace; different traces are read in parallel."""
         with self._lock:
             own = self._reading.setdefault(scene_id, threading.Lock())
         with own:
             yield
 
     def _summarised(self, scene_id: str) -> Scene | str:
-        """The summary, or why there is none."""
+        """Return the summary, or the reason why there is none."""
         with self._read_once(scene_id):
             if scene_id not in self._summaries:
                 try:
@@ -97,7 +97,7 @@ class Catalogue:
             return self._summaries[scene_id]
 
     def _summary(self, scene_id: str) -> Scene:
-        """What the index needs of a scene, without packing it."""
+        """Return what the index needs of a scene, without packing it."""
         trace = self.load(scene_id)
         require_global(trace.data, "the viewer")
         shares, most = [], []
@@ -118,6 +118,7 @@ class Catalogue:
         }
 
     def scene(self, scene_id: str) -> Scene:
+        """Return the scene of a trace."""
         if scene_id not in self.ids:
             raise KeyError(scene_id)
         with self._read_once(scene_id):
@@ -132,7 +133,7 @@ class Catalogue:
         return scene
 
     def heads(self, scene_id: str, step: int) -> Scene:
-        """All heads at one step of a scene: a slice of the trace, in two bytes per value."""
+        """Return all heads at one step of a scene, in two bytes per value."""
         steps = self.scene(scene_id)["steps"]
         if not 0 <= step < len(steps):
             raise KeyError(step)
@@ -141,7 +142,7 @@ class Catalogue:
         return _whole(trace, at) | {"kept": [step]}
 
     def head(self, scene_id: str, layer: int, head: int) -> Scene:
-        """One head at all steps of a scene: the other slice, read a few steps at a time."""
+        """Return one head at all steps of a scene, reading a few steps at a time."""
         scene = self.scene(scene_id)
         if not (0 <= layer < len(scene["layers"]) and 0 <= head < len(scene["heads"])):
             raise KeyError((layer, head))
@@ -152,7 +153,7 @@ class Catalogue:
 
 @dataclass(frozen=True)
 class StoredScenes:
-    """Scenes that a run stores, to be served as they are: `read` and `header` take a scene's id."""
+    """Scenes that a run stores, served unchanged; `read` and `header` take a scene's id."""
 
     title: str
     ids: list[str]
@@ -160,7 +161,7 @@ class StoredScenes:
     header: Callable[[str], Scene]
 
     def index(self) -> dict[str, Any]:
-        """`whole`: no single heads can be fetched beside those of a scene."""
+        """Return the index; `whole` says that single heads cannot be fetched separately."""
         return index_of(map(self.header, self.ids), self.ids) | {"left_out": [], "whole": True}
 
     def scene(self, scene_id: str) -> Scene:

@@ -1,6 +1,6 @@
-"""What a report page shows of a study, taken from the findings where it is shown.
+"""Content of a report's sections, taken from the findings.
 
-Nothing is measured, judged or drawn here, and every text is text: `page` decides how it looks.
+Nothing is measured, judged or drawn here, and every text is plain text; `page` decides how it looks.
 """
 
 from collections.abc import Iterator
@@ -25,12 +25,12 @@ _WIDE = 10  # columns of it
 
 
 def sections_of(findings: Findings) -> list[tuple[Findings, Study]]:
-    """List every study with the run that asked it: this one, or a further one."""
+    """List every study with the run that asked it: the main run or an extra run."""
     return [(part, study) for part in (findings, *findings.extra_runs) for study in part.studies]
 
 
 def command(request: Request, study: str = "") -> str:
-    """Write what to type to run it again: every field that is not the default."""
+    """Write the command that repeats a run: every field that differs from its default."""
     options = {field: key for key, known in STUDIES.items() for field in known.options}
     words = ["floatscope study", study or " ".join(request.studies)]
     words += [f"--model {quote(name)}" for name in request.models]
@@ -52,16 +52,16 @@ def command(request: Request, study: str = "") -> str:
 
 
 def size_of(about: dict[str, Any]) -> str:
-    """A model's size in words."""
+    """Describe a model's size in words."""
     size = about["parameters"]
     scale, unit = (1e9, "B") if size >= 1e9 else (1e6, "M") if size >= 1e6 else (1e3, "k")
     return f"{size / scale:.3g}{unit} parameters, {about['layers']} layers × {about['heads']} heads"
 
 
 def previews(study: Study, findings: Findings) -> Iterator[dict[str, Any]]:
-    """Yield a study's tables: name, file, number of lines, and the first lines as text.
+    """Yield a study's tables: name, file, number of rows, and the first rows as text.
 
-    A column comes with whether it holds numbers: these are set right.
+    Each column says whether it holds numbers, which are aligned to the right.
     """
     request = findings.request
     settings = {setting.name for setting in study.settings(request)}

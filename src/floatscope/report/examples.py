@@ -1,7 +1,7 @@
-"""Answers as a reader judges them: question, gold, what was said, whether it came to its end, why it counts.
+"""Answers for a reader to judge: question, gold answer, answer, whether it was cut off, why it counts.
 
-The first questions of the settings that decide, or of the first few where none does; all of them are in
-the table on disk. Nothing is scored here.
+They are the first questions of the settings that decide, or of the first few settings if none decides; the
+table on disk has all of them. Nothing is scored here.
 """
 
 import math
@@ -20,7 +20,7 @@ _LONG = 400  # characters of a text
 
 @dataclass(frozen=True)
 class Answer:
-    """What a model said to a question in one setting; None: it is not known, or has no meaning."""
+    """What a model answered in one setting. None: not known, or not applicable."""
 
     model: str
     setting: str
@@ -32,7 +32,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class Asked:
-    """A question, its gold answers in one text, and what was said to it."""
+    """A question, its gold answers in one text, and the models' answers."""
 
     question: str
     gold: str
@@ -41,7 +41,7 @@ class Asked:
 
 @dataclass(frozen=True)
 class Examples:
-    """Some of the questions of a study; all of them are in the file, its path relative to the page."""
+    """Some questions of a study; `file` has all of them, with its path relative to the page."""
 
     asked: tuple[Asked, ...]
     total: int
@@ -49,7 +49,7 @@ class Examples:
 
 
 def examples_of(study: Study, findings: Findings) -> Examples | None:
-    """None where the study asks nothing, or a run of an earlier version kept no gold."""
+    """Return a study's examples; None if it asks nothing, or if an older run stored no gold answers."""
     own = {s.name for s in study.settings(findings.request)}
     known = {name: one for name, one in settings_of(findings.request).items() if name in own}
     deciding = [name for name, one in known.items() if one.decides] or list(known)[:_SETTINGS]

@@ -1,8 +1,8 @@
-"""A drawn SVG made safe and ready to stand inside a page. It draws nothing.
+"""Make a drawn SVG safe to embed in a page. It draws nothing.
 
-Only elements, attributes and style properties that draw are kept; scripts, handlers, style sheets
-(they would leak into the page), and references to anything outside the figure are dropped. Ids get a
-prefix of their own, so that two figures on a page do not meet.
+Only elements, attributes and style properties that draw are kept. Scripts, handlers, style sheets (they
+would affect the page) and references to anything outside the figure are dropped. Ids get a prefix, so that
+two figures on a page do not collide.
 """
 
 import re
@@ -46,7 +46,7 @@ class Inline(NamedTuple):
 
 
 def inline(svg: str, prefix: str, alt: str) -> Inline:
-    """The figure with `alt` as its name. Its size is the page's to give: it keeps its proportions."""
+    """Return the figure with `alt` as its name, scalable by the page with fixed proportions."""
     try:
         drawn = ET.fromstring(svg)
     except ET.ParseError as error:
@@ -90,19 +90,19 @@ def _kept(element: ET.Element, prefix: str) -> ET.Element | None:
 
 
 def _name(tag: object) -> str:
-    """Without its namespace; comments and instructions have no name."""
+    """Return a tag's name without its namespace; comments and instructions have no name."""
     return tag.rpartition("}")[2] if isinstance(tag, str) else ""
 
 
 def _reference(text: str, element: str, prefix: str) -> str:
-    """A place in this figure, or a picture that is inside it; nothing else."""
+    """Return a reference to a place in this figure or to an embedded picture; "" for anything else."""
     if text.startswith("#"):
         return f"#{prefix}{text[1:]}"
     return text if element == "image" and _IMAGE.fullmatch(text) else ""
 
 
 def _value(text: str, prefix: str) -> str:
-    """url(#…) with the figure's prefix; no other url, no escapes."""
+    """Add the figure's prefix to url(#…); return "" for any other url and for escapes."""
     if "\\" in text or "/*" in text:
         return ""
     if _FETCHES.search(_OWN.sub("", text)):
@@ -121,7 +121,7 @@ def _style(text: str, prefix: str) -> str:
 
 
 def _width(root: ET.Element) -> int:
-    """Width and height are taken off, and what they said is the view box's, if it had none."""
+    """Remove width and height, and use them as the view box if the figure has none."""
     sizes = [_LENGTH.fullmatch(root.attrib.pop(side, "")) for side in ("width", "height")]
     wide, high = (float(m[1]) * _PIXELS[m[2]] if m else 0.0 for m in sizes)
     if wide and high:

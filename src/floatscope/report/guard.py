@@ -1,8 +1,8 @@
-"""Who may ask a server of this machine, and what a browser may do with its answers.
+"""Protect a server on this machine: who may send requests, and what a browser may do with the answers.
 
-It answers this machine alone, and there only who has its address: any other Host is refused, so that no page
-of another site can read it by renaming itself; paths begin with a random key, so that no other user of
-this machine can; what changes something comes from a page of its own (Origin), as JSON.
+It answers only this machine, and only users who know its address. Any other Host is refused, so that no page
+of another site can read it under another name. Paths begin with a random key, so that no other user of this
+machine can use it. Changes must come from one of its pages (Origin), as JSON.
 """
 
 import hmac
@@ -16,11 +16,12 @@ Refuse = Callable[[int, str], Response]
 
 
 def in_words(status: int, text: str) -> Response:
+    """Refuse a request with plain text."""
     return PlainTextResponse(text, status)
 
 
 class Guard:
-    """Around an application, which is given the path behind the key, as it was sent."""
+    """Wraps an application, which gets the path after the key, unchanged."""
 
     def __init__(
         self, app: ASGIApp, key: str, port: int, policy: str, refuse: Refuse = in_words
@@ -74,12 +75,12 @@ class Guard:
         return None, path.decode("latin-1")
 
     def _is_us(self, values: list[bytes], scheme: bytes) -> bool:
-        """One header, and it says this address."""
+        """Return whether there is exactly one such header and it names this address."""
         return len(values) == 1 and any(values[0] == scheme + own for own in self.own)
 
 
 def own_page(sources: str, ancestors: str = "'none'") -> str:
-    """A content security policy for a page that asks its own server and nobody else."""
+    """Write a content security policy for a page that only sends requests to its own server."""
     return (
         f"default-src 'none'; {sources}; connect-src 'self'; frame-ancestors {ancestors}; "
         "base-uri 'none'; form-action 'none'"

@@ -1,8 +1,8 @@
-"""An ASGI application served to this machine alone, by a server that no client can hold up or fill up.
+"""Serve an ASGI application to this machine alone, by a server that no client can block or exhaust.
 
-A request must be read within `PATIENCE` seconds of its beginning, however slowly it drips in; an answer
-must be taken as it comes; only so many connections are open at once; a client that goes away is no error.
-uvicorn does the rest. Who may ask, and what is answered, is in `guard` and in the application.
+A request must be complete within `PATIENCE` seconds, however slowly it arrives; an answer must be read as it
+is sent; the number of open connections is limited; a client that disconnects is no error. uvicorn does the
+rest. Access control is in `guard`, and the answers are in the application.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ _ENDING = 1  # seconds for answers that are under way when the server ends
 
 
 class LoopbackServer:
-    """Bound when it is made; `serve_forever` in one thread, `shutdown` from another."""
+    """A server that is bound when it is created; run `serve_forever` in one thread, `shutdown` in another."""
 
     has_lifespan = False  # the application is told of beginning and end
     answers_half_closed = True  # a client that has said all it wants to is still answered
@@ -53,13 +53,13 @@ class LoopbackServer:
 
     @property
     def connections(self) -> int:
-        """How many are open."""
+        """Number of open connections."""
         return 0 if self._server is None else len(self._server.server_state.connections)
 
     def serve_forever(self) -> None:
-        """Until `shutdown`, or Ctrl-C, SIGTERM or SIGHUP in the main thread.
+        """Serve until `shutdown`, or until Ctrl-C, SIGTERM or SIGHUP in the main thread.
 
-        What a signal raises (KeyboardInterrupt, SystemExit) is raised when all has ended.
+        What a signal raises (KeyboardInterrupt, SystemExit) is raised after everything has ended.
         """
         config = uvicorn.Config(
             self.app,
@@ -85,11 +85,11 @@ class LoopbackServer:
 
     @contextmanager
     def _ended_by_signals(self) -> Iterator[None]:
-        """Ctrl-C, SIGTERM and SIGHUP ask the server to end, at every moment of its run.
+        """Let Ctrl-C, SIGTERM and SIGHUP end the server at every moment of its run.
 
-        uvicorn listens from within its first coroutine to within its last: a Ctrl-C before leaves one that
-        was never begun, and one after breaks off the closing. Handlers of other programs stay in place, and
-        so does `nohup`.
+        uvicorn listens only from within its first coroutine to within its last. An earlier Ctrl-C would
+        leave a coroutine that never started, and a later one would interrupt closing. Handlers of other
+        programs and `nohup` stay in force.
         """
         caught: list[int] = []
 
@@ -116,7 +116,7 @@ class LoopbackServer:
             self._server.should_exit = True
 
     def shutdown(self) -> None:
-        """End `serve_forever`, and wait until it has."""
+        """End `serve_forever`, and wait until it has ended."""
         self._ask_to_end()
         if self._server is not None:
             self._over.wait()
@@ -126,7 +126,7 @@ class LoopbackServer:
 
 
 def _default_handlers() -> dict[int, Any]:
-    """Signals that end a program, and have the handler that Python gave them."""
+    """Return the signals that end a program and still have Python's default handlers."""
     if threading.current_thread() is not threading.main_thread():
         return {}
     default: dict[int, Any] = {signal.SIGINT: signal.default_int_handler}
@@ -136,7 +136,7 @@ def _default_handlers() -> dict[int, Any]:
 
 
 class Connection(H11Protocol):
-    """One connection, with an end to every wait."""
+    """One connection, with a limit to every wait."""
 
     owner: LoopbackServer
 
@@ -155,7 +155,7 @@ class Connection(H11Protocol):
         self._reading = self.cut_after(PATIENCE)
 
     def cut_after(self, seconds: float) -> asyncio.TimerHandle:
-        """Set a timer that ends the connection."""
+        """Set a timer that closes the connection."""
         return self.loop.call_later(seconds, self.transport.abort)
 
     def _has_read(self) -> None:
@@ -196,7 +196,7 @@ class Connection(H11Protocol):
         super().connection_lost(exc)
 
     def send_400_response(self, msg: str) -> None:
-        """What is no HTTP: a whole answer to that, too."""
+        """Answer what is not HTTP with a complete response."""
         body = msg.encode("ascii")
         headers = [
             (b"content-type", b"text/plain; charset=utf-8"),

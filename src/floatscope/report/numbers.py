@@ -1,4 +1,4 @@
-"""Numbers as a reader sees them: three significant digits, units, intervals, n. Text, never markup."""
+"""Format numbers for readers: three significant digits, units, intervals, n. Text, never markup."""
 
 import math
 from collections.abc import Sequence
@@ -10,40 +10,40 @@ from ..studies.claim import Number
 
 
 def value(x: SupportsFloat | None, unit: str = "") -> str:
-    """With its unit: a share as "7.31 %", a lift as "7.31×", any other word after a space."""
+    """Format a value with its unit: a share as "7.31 %", a lift as "7.31×", other units after a space."""
     return ABSENT if x is None else claim.short(float(x), unit)
 
 
 def interval(low: SupportsFloat | None, high: SupportsFloat | None, unit: str = "") -> str:
-    """ "[5.02, 9.38]" in the value's unit; nothing where there is no interval."""
+    """Format an interval as "[5.02, 9.38]" in the value's unit; "" without an interval."""
     ends = [ABSENT if x is None else claim.short(float(x), unit, bare=True) for x in (low, high)]
     return "" if ABSENT in ends else f"[{ends[0]}, {ends[1]}]"
 
 
 def count(n: int | None) -> str:
-    """ "n = 24"; nothing where n is not known."""
+    """Format n as "n = 24"; "" if n is not known."""
     return "" if n is None else f"n = {n:,}"
 
 
 def estimate(number: Number) -> str:
-    """The value and its interval: "7.31 % [5.02, 9.38]"."""
+    """Format the value and its interval: "7.31 % [5.02, 9.38]"."""
     between = interval(number.low, number.high, number.unit)
     return f"{value(number.value, number.unit)} {between}".rstrip()
 
 
 def context(number: Number) -> str:
-    """What the value stands against: "null 0.310 %, n = 24"."""
+    """Format what the value is compared with: "null 0.310 %, n = 24"."""
     null = "" if number.null is None else f"null {value(number.null, number.unit)}"
     return ", ".join(filter(None, [null, count(number.n)]))
 
 
 def number(number: Number) -> str:
-    """All of it in a line: "7.31 % [5.02, 9.38], null 0.310 %, n = 24"."""
+    """Format a number completely: "7.31 % [5.02, 9.38], null 0.310 %, n = 24"."""
     return ", ".join(filter(None, [estimate(number), context(number)]))
 
 
 def column(cells: Sequence[object]) -> tuple[list[str], bool]:
-    """A table's column as text, and whether it holds numbers: whole ones whole, others to three digits."""
+    """Format a table's column, and say whether it holds numbers: integers, or three digits."""
     numbers = [_exact(x) for x in cells]
     known = [x for x in numbers if x is not None and not math.isnan(x)]
     if not known or any(x is None and c is not None for x, c in zip(numbers, cells, strict=True)):
@@ -57,7 +57,7 @@ def column(cells: Sequence[object]) -> tuple[list[str], bool]:
 
 
 def _exact(x: object) -> float | None:
-    """Python's and numpy's numbers; truth values and words are none."""
+    """Return a number as a float; None for truth values and words."""
     if isinstance(x, str | bytes) or "bool" in type(x).__name__ or not isinstance(x, SupportsFloat):
         return None
     try:
@@ -72,7 +72,7 @@ def _missing(x: object) -> bool:
 
 
 def short(x: SupportsFloat, unit: str = "", *, bare: bool = False) -> str:
-    """The end of a scale, with no digit that says nothing: "0", "100 %", "2.5×"; bare: without its unit."""
+    """Format the end of a scale without superfluous digits: "0", "100 %", "2.5×"; `bare` drops the unit."""
     shown = claim.short(float(x), unit, bare=True)
     if "." in shown and "·" not in shown:
         shown = shown.rstrip("0").rstrip(".")

@@ -1,7 +1,7 @@
-"""Findings as one HTML file that opens without a network, in a browser and on paper.
+"""Render findings as one HTML file that opens without a network, in a browser and on paper.
 
-It measures nothing and judges nothing. Every text goes through the template's escaping; what is
-already markup is only style, script, the viewer's fragment, drawn ranges and figures made safe.
+It measures and judges nothing. Every text is escaped by the template; the only markup is style, script, the
+viewer's fragment, drawn ranges, and figures that were made safe.
 """
 
 import re
@@ -34,13 +34,16 @@ def render(
     scenes: Sequence[Scene] = (),
     notes: Sequence[str] = (),
 ) -> str:
-    """Render the whole document.
+    """Render the complete document.
 
-    `figures`: of each section, in the order of `content.sections_of`, with their titles. `scenes`: for the
-    viewer. `notes`: what was left out or sampled.
+    Args:
+        findings: The findings of a run.
+        figures: The figures of each section with their titles, in the order of `content.sections_of`.
+        scenes: The scenes of the viewer.
+        notes: What was left out or sampled.
 
     Raises:
-        ValueError: a scene that cannot be written as JSON.
+        ValueError: If a scene cannot be written as JSON.
     """
     parts, sections = (findings, *findings.extra_runs), content.sections_of(findings)
     names = [part.title_of(study.name) for part, study in sections]
@@ -99,18 +102,18 @@ def _template() -> Template:
 
 
 def _tight(text: str) -> str:
-    """A number keeps its unit, and an interval its ends, on one line."""
+    """Keep a number and its unit, and the ends of an interval, on one line."""
     text = re.sub(r"\[([^\[\], ]+), ([^\[\], ]+)\]", "[\\1,\u00a0\\2]", text)
     return re.sub(r"(?<=\d) (?=%)|(?<=\bn) (?== \d)|(?<=\bn[ \u00a0]=) (?=\d)", "\u00a0", text)
 
 
 def _slug(text: str) -> str:
-    """A word that can be part of an id and a class."""
+    """Turn a text into a word for an id or a class."""
     return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
 
 
 def _anchors(names: Sequence[str]) -> list[str]:
-    """An id for every section, each its own."""
+    """Return a unique id for every section."""
     anchors: list[str] = []
     for i, name in enumerate(names, 1):
         anchor = f"study-{_slug(name) or i}"
@@ -119,7 +122,7 @@ def _anchors(names: Sequence[str]) -> list[str]:
 
 
 def _link(file: str) -> str:
-    """A file below or beside the page; never a scheme, never another host."""
+    """Link to a file below or beside the page, never to a scheme or another host."""
     return "./" + quote(file.replace("\\", "/").lstrip("/"), errors="replace")
 
 
@@ -134,7 +137,7 @@ def _tally(claims: Sequence[Claim]) -> list[tuple[str, int]]:
 
 
 def _levels(claims: Iterable[Claim]) -> str:
-    """At which level the intervals decide: each family has its own."""
+    """Return the levels of the deciding intervals; each family has one."""
     places = {LITERATURE: 0, CAUSAL: 1}
     families = {claim.family or LITERATURE for claim in claims}
     levels = list[str]()

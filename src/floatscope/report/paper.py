@@ -1,9 +1,9 @@
-"""A run's files for a paper: tables, figures, references, and a page of LaTeX that shows all of them.
+"""Write a run's files for a paper: tables, figures, references, and a LaTeX page that shows all of them.
 
     paper/tables/*.csv .tex .parquet    paper/figures/*.pdf .svg .png
     paper/references.bib                paper/overview.tex
 
-It decides where things go and nothing else: `tables`, `build` and `references` make them.
+This module only decides on files and folders; `tables`, `build` and `references` make the contents.
 """
 
 import io
@@ -24,7 +24,7 @@ FIGURES = ("pdf", "svg", "png")
 
 
 class Written(NamedTuple):
-    """What was written, for a line on the screen."""
+    """A file that was written, and a line about it for the terminal."""
 
     path: Path
     what: str
@@ -39,7 +39,7 @@ def write_paper(
     width: float | None = None,
     font_size: float | None = None,
 ) -> list[Written]:
-    """Everything asked for, into `out` or the run's own paper/; inches and points of the figures."""
+    """Write the requested files into `out` or the run's folder paper/; figures in inches and points."""
     out = findings.run.make_folder("paper") if out is None else out
     for folder in (out / "figures", out / "tables"):
         if folder.is_symlink():
@@ -101,7 +101,7 @@ def _figure(name: str, title: str) -> str:
 
 
 def _overview(shown: Sequence[str]) -> str:
-    """Figures stand in their own size: nothing is scaled, so that letters have the points asked for."""
+    """Write the LaTeX page; figures are not scaled, so that their text keeps the requested size."""
     head = r"""% pdflatex overview; bibtex overview; pdflatex overview
 \documentclass[10pt,twocolumn]{article}
 \usepackage[T1]{fontenc}

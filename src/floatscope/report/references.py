@@ -1,8 +1,8 @@
-"""What a run used, and the BibTeX entries of it: papers of its models, samplers, measures, data.
+"""Collect the BibTeX entries of a run: the papers of its models, samplers, measures and data.
 
-A method names its paper once, by its arXiv number, in the docstring of its file or class; `assets/
-references.bib` holds one entry per number. Docstrings of what needs torch are read from the source, so
-that nothing is imported. What has no entry is said, and never made up.
+A method names its paper once, by its arXiv number, in the docstring of its file or class;
+`assets/references.bib` holds one entry per number. Docstrings of modules that need torch are read from the
+source, without importing them. Papers without an entry are listed, and no entry is invented.
 """
 
 import ast
@@ -36,7 +36,7 @@ _ROOT = Path(__file__).parents[1]
 
 @cache
 def entries() -> dict[str, str]:
-    """Every entry by its arXiv number; Floatscope's own by its name."""
+    """Return every entry by its arXiv number; that of Floatscope by its name."""
     text = files(__package__).joinpath("assets", "references.bib").read_text(encoding="utf-8")
     made = {}
     for entry in text.strip().split("\n\n"):
@@ -46,7 +46,7 @@ def entries() -> dict[str, str]:
 
 
 def bibtex(findings: Findings) -> tuple[str, int]:
-    """A .bib file of all that the run used, each entry with what it is there for; and how many."""
+    """Return a .bib file of all that the run used, with the use of each entry, and their number."""
     known = entries()
     used: dict[str, list[str]] = {_OWN: []}
     left: list[str] = []
@@ -70,7 +70,7 @@ def bibtex(findings: Findings) -> tuple[str, int]:
 
 
 def used_by(findings: Findings) -> Iterator[tuple[str, str]]:
-    """Everything a run used: what it is, and the text that names its papers."""
+    """Yield everything a run used: what it is, and the text that names its papers."""
     for one in (findings, *findings.extra_runs):
         for name, about in one.models.items():
             family = str(about["family"])
@@ -89,7 +89,7 @@ def used_by(findings: Findings) -> Iterator[tuple[str, str]]:
 
 
 def _asked(one: Findings) -> list[Setting]:
-    """The settings that some model was asked in: an earlier version's run may lack some."""
+    """Return the settings in which a model was asked; a run of an earlier version may lack some."""
     settings = settings_of(one.request)
     there = [n for n in settings if any(one.answers(n, model) is not None for model in one.models)]
     return [settings[name] for name in there]
@@ -114,7 +114,7 @@ def _sampler(name: str, one: Findings) -> str:
 
 
 def _interventions(text: str) -> Iterator[tuple[str, str]]:
-    """ "mask-columns:k=5,rule=excess(3)" """
+    """Yield the interventions of a text such as "mask-columns:k=5,rule=excess(3)"."""
     for part in filter(None, text.split(" + ")):
         name = part.partition(":")[0].strip()
         yield f"intervention {name}", _library("interventions.library").get(_bare(name), "")
@@ -125,7 +125,7 @@ def _interventions(text: str) -> Iterator[tuple[str, str]]:
 
 
 def _data(one: Findings) -> str:
-    """The paper that describes the data's form; what the records are is theirs to say who made them."""
+    """Return the paper that describes the data's format; the origin of the records is not known."""
     data = one.request.data
     if is_named(data):
         return str(long_texts.__doc__) if data == "long:answer" else ""
@@ -142,7 +142,7 @@ def _data(one: Findings) -> str:
 
 
 def _of_object(thing: Any) -> str:
-    """Docstrings of its class, of the file, and of the anchor rules among its fields."""
+    """Return the docstrings of a class, of its file, and of the anchor rules among its fields."""
     cls = type(thing)
     words = [cls.__doc__, getattr(sys.modules.get(cls.__module__), "__doc__", "")]
     if is_dataclass(thing):
@@ -153,7 +153,7 @@ def _of_object(thing: Any) -> str:
 
 @cache
 def _library(package: str) -> dict[str, str]:
-    """Of a library that is not imported: each method's docstrings, by its name without dashes."""
+    """Return the docstrings of each method of a library by its bare name, without importing it."""
     names = listed(f"floatscope.{package}")
     return {_bare(name): _docstrings(home, (attribute,)) for name, home, attribute in names}
 

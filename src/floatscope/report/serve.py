@@ -1,7 +1,7 @@
-"""The viewer on loopback, for traces too many or too large for one file: scenes are read when asked for.
+"""Serve the viewer on loopback, for traces too many or too large for one file: scenes are read on request.
 
-It serves five kinds of paths and no files, to who has its address (`guard`), and no client can hold it up
-(`loopback`).
+It serves five kinds of paths and no files, only to those who know its address (`guard`), and no client can
+block it (`loopback`).
 """
 
 import asyncio
@@ -31,7 +31,7 @@ _HEAD = re.compile(_ID + r"/head/([0-9]{1,6})/([0-9]{1,6})")  # a layer's head a
 
 @runtime_checkable
 class Source(Protocol):
-    """What can be served. Unknown ids, steps, layers and heads raise KeyError."""
+    """A source of scenes to serve. Unknown ids, steps, layers and heads raise KeyError."""
 
     @property
     def title(self) -> str: ...
@@ -47,7 +47,7 @@ def serve(
     *,
     say: Callable[[str], None] = print,
 ) -> None:
-    """Serve a directory of saved traces (or any Source) until Ctrl-C. Port 0 takes a free one."""
+    """Serve a directory of saved traces (or any Source) until Ctrl-C. Port 0 selects a free port."""
     server = make_server(source, port)
     try:
         say(f"{server.url}  (Ctrl-C ends it)")
@@ -60,7 +60,7 @@ def serve(
 
 
 class Server(LoopbackServer):
-    """A server with the source it shows and the key to it."""
+    """A server with its source and its key."""
 
     def __init__(self, source: Source, port: int) -> None:
         super().__init__(port)
@@ -115,7 +115,7 @@ class Server(LoopbackServer):
 
 
 def make_server(source: str | Path | Source, port: int = 0) -> Server:
-    """A server that is bound and not yet serving; its `url` is the page's address."""
+    """Create a server that is bound but not serving yet; its `url` is the page's address."""
     served = Catalogue.of(Path(source)) if isinstance(source, str | Path) else source
     try:
         return Server(served, port)

@@ -1,6 +1,8 @@
-"""A verdict as a strip over δ: a band for the δ at which the claim holds, is refuted or stays undecided, and
-a shape for the verdict at each δ of the grid. No text but the ends of the scale and the registered δ: the
-same stands beside it as a sentence (`claim.curve_said`).
+"""Draw a verdict as a strip over δ.
+
+A band shows the δ for which the claim holds, is refuted or stays undecided, and a shape shows the verdict at
+each δ of the grid. The only text is the ends of the scale and the registered δ; a sentence beside it says
+the same (`claim.curve_said`).
 """
 
 from markupsafe import Markup
@@ -20,7 +22,7 @@ _LEFT, _WIDTH = 3.0, 94.0  # percent of the drawing: a shape at an end stays ins
 
 
 def strip(curve: Curve) -> Markup:
-    """Draw the curve as SVG that is as wide as its place."""
+    """Draw the curve as an SVG that fills its place."""
     low, high = min(curve.deltas), max(curve.deltas)
 
     def at(delta: float) -> float:

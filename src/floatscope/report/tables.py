@@ -1,8 +1,8 @@
-"""The tables of a paper: claims, answers by setting, each measure's means; plain numbers and LaTeX.
+"""Tables for a paper: claims, answers by setting, each measure's means; as plain numbers and as LaTeX.
 
-Numbers are those of the page: claims as they were judged, shares of right answers and means as `studies`
-computes them for its sentences. Every table has columns value, low, high, null, n, unit and level, in the
-unit that stands beside them. Whole tables, layer by layer, are in `results/`.
+The numbers are those of the page: claims as they were judged, shares of right answers and means as `studies`
+computes them for its sentences. Every table has the columns value, low, high, null, n, unit and level.
+Complete tables, layer by layer, are in `results/`.
 """
 
 from collections.abc import Iterator
@@ -25,7 +25,7 @@ _FEW = 12  # regions, classes: each a line of its own
 
 @dataclass(frozen=True)
 class PaperTable:
-    """One table: its numbers, and the same as LaTeX."""
+    """One table, as numbers and as LaTeX."""
 
     name: str
     frame: pd.DataFrame
@@ -68,7 +68,7 @@ def _claims(findings: Findings) -> PaperTable:
 
 
 def _answers(one: Findings) -> PaperTable | None:
-    """The share of right answers: a row per setting, a column per model."""
+    """Return the share of right answers: a row per setting, a column per model."""
     rows, lines = [], []
     for setting in settings_of(one.request):
         found = {model: one.right(setting, model) for model in one.models}
@@ -96,7 +96,7 @@ def _answers(one: Findings) -> PaperTable | None:
 
 
 def _measure(one: Findings, key: str) -> PaperTable | None:
-    """Every value of a measure, mean over layers, heads and steps, by model; the control beside it."""
+    """Return every value of a measure by model, mean over layers, heads and steps, with its control."""
     found: dict[str, list[tuple[str, str, Number]]] = {}
     for model in one.models:
         for weights in (TRAINED, PERMUTED):
@@ -133,7 +133,7 @@ def _measure(one: Findings, key: str) -> PaperTable | None:
 def _without_n(
     header: list[str], groups: list[latex.Group]
 ) -> tuple[list[str], list[latex.Group], str]:
-    """Where n is the same in every row it is said once, in the caption, and its column is left out."""
+    """Move n from its column into the caption if it is the same in every row."""
     counts = {row[-1] for _, rows in groups for row in rows}
     if len(counts) > 1:
         return header, groups, ""
@@ -142,7 +142,7 @@ def _without_n(
 
 
 def _numbers(result: Result) -> Iterator[Number]:
-    """A number per value, and per region, class or the like where a value has one for each."""
+    """Yield a number per value, and per region, class or other label if the value has them."""
     for name in result.values:
         value = result.data[name]
         unit = str(value.attrs.get("units", ""))
@@ -167,7 +167,7 @@ def _numbers(result: Result) -> Iterator[Number]:
 
 
 def _single(result: Result, name: str, unit: str) -> Number | None:
-    """One that is no mean over examples, such as a count of heads: with the interval it came with."""
+    """Return a value that is no mean over examples, such as a count of heads, with its interval."""
     value = result.data[name]
     if value.ndim or not bool(value.notnull()):
         return None
@@ -177,7 +177,7 @@ def _single(result: Result, name: str, unit: str) -> Number | None:
 
 
 def _plain(number: Number) -> dict[str, Any]:
-    """In the unit that it says: a share with the unit % is a percentage here."""
+    """Convert to the unit that is shown: a share with the unit % becomes a percentage."""
     scale = 100 if number.unit in SHARES else 1
     ends = {key: getattr(number, key) for key in ("value", "low", "high", "null")}
     scaled = {key: None if x is None else scale * x for key, x in ends.items()}

@@ -1,8 +1,8 @@
-"""Arrays as text a page can carry: base64 of small integers, with the error they cost known.
+"""Encode arrays as text for a page: base64 of small integers, with a known error.
 
-Three codes. `index`: whole numbers as they are. `linear`: value = offset + scale·code. `log`: value =
-2^(offset + scale·(code − 1)), with code 0 for zero, so that a share of 0.01 % keeps as many digits as
-one of 50 %. The highest code means "not there" (NaN). It packs numbers and knows nothing of traces.
+There are three codes. `index`: integers as they are. `linear`: value = offset + scale·code. `log`: value =
+2^(offset + scale·(code − 1)), with code 0 for zero, so that a share of 0.01 % keeps as many digits as one of
+50 %. The highest code means a missing value (NaN). The module packs numbers and knows nothing of traces.
 """
 
 import base64
@@ -19,7 +19,7 @@ _PIECE = 1 << 18  # values
 
 
 class Packed(TypedDict):
-    """One array, ready for JSON."""
+    """One packed array, ready for JSON."""
 
     dtype: str
     shape: list[int]
@@ -30,16 +30,17 @@ class Packed(TypedDict):
 
 
 def text_size(count: int, dtype: str) -> int:
-    """How many characters of base64 an array of this many values becomes."""
+    """Return the number of base64 characters for an array of this many values."""
     return 4 * math.ceil(count * np.dtype(dtype).itemsize / 3)
 
 
 def missing_code(dtype: str) -> int:
+    """Return the code of a missing value."""
     return int(np.iinfo(dtype).max)
 
 
 def pack_index(values: Any, dtype: str = "uint16") -> Packed:
-    """Whole numbers from 0; negative ones are "not there"."""
+    """Pack integers from 0; negative ones are missing values."""
     array = np.asarray(values)
     missing = missing_code(dtype)
     if array.size and array.max() >= missing:
@@ -48,7 +49,7 @@ def pack_index(values: Any, dtype: str = "uint16") -> Packed:
 
 
 def pack_linear(values: Any, dtype: str = "uint16") -> Packed:
-    """Evenly spaced between the smallest and the largest value: error at most scale / 2."""
+    """Pack values evenly between the smallest and the largest: the error is at most scale / 2."""
     array = np.asarray(values, np.float64)
     there = array[np.isfinite(array)]
     low, high = (float(there.min()), float(there.max())) if there.size else (0.0, 0.0)
@@ -59,7 +60,7 @@ def pack_linear(values: Any, dtype: str = "uint16") -> Packed:
 
 
 def pack_log(values: Any, dtype: str = "uint16") -> Packed:
-    """Evenly spaced in the logarithm; what is below the floor becomes zero. Not for negatives."""
+    """Pack values evenly in the logarithm; values below the floor become zero. Not for negative values."""
     array = np.asarray(values)
     least, most = _range_of(array)
     missing = missing_code(dtype)
@@ -85,7 +86,7 @@ def _log_codes(part: np.ndarray, low: float, scale: float, missing: int) -> np.n
 
 
 def _range_of(array: np.ndarray) -> tuple[float, float]:
-    """The smallest and the largest positive value; 0, 0 where there is none."""
+    """Return the smallest and the largest positive value; 0, 0 if there is none."""
     least, most = math.inf, 0.0
     for part in _pieces(array):
         there = part[np.isfinite(part)]
@@ -98,23 +99,23 @@ def _range_of(array: np.ndarray) -> tuple[float, float]:
 
 
 def _pieces(array: np.ndarray) -> Iterator[np.ndarray]:
-    """An array as flat pieces: what is computed of them in float64 stays small."""
+    """Yield an array as flat pieces, so that their float64 intermediates stay small."""
     flat = array.reshape(-1)
     return (flat[start : start + _PIECE] for start in range(0, flat.size, _PIECE))
 
 
 def relative_error(packed: Packed) -> float:
-    """The most a value of a log array above its floor can be off, as a fraction of itself."""
+    """Return the largest error of a log array's values above its floor, as a fraction of the value."""
     return float(2 ** (packed["scale"] / 2) - 1)
 
 
 def floor_of(packed: Packed) -> float:
-    """Below about this, a value of a log array may have become zero."""
+    """Return the value below which a value of a log array may have become zero."""
     return float(2 ** packed["offset"])
 
 
 def unpack(packed: Packed) -> np.ndarray:
-    """What the page will read: floats with NaN, or whole numbers with −1."""
+    """Decode an array as the page does: floats with NaN, or integers with −1."""
     raw = base64.b64decode(packed["data"])
     codes = np.frombuffer(raw, _stored(packed["dtype"])).astype(np.int64)
     codes = codes.reshape(packed["shape"])
@@ -129,7 +130,7 @@ def unpack(packed: Packed) -> np.ndarray:
 
 
 def take_arrays(scene: dict[str, Any]) -> tuple[dict[str, Any], xr.Dataset]:
-    """Move the codes of every packed array of a scene into a dataset; return what remains, as small JSON."""
+    """Move the codes of a scene's packed arrays into a dataset; return the rest as small JSON."""
     codes: dict[str, tuple[list[str], np.ndarray]] = {}
 
     def take(part: Any, name: str) -> Any:
@@ -147,7 +148,7 @@ def take_arrays(scene: dict[str, Any]) -> tuple[dict[str, Any], xr.Dataset]:
 
 
 def put_arrays(part: Any, data: xr.Dataset, name: str = "") -> Any:
-    """Rebuild the scene that `take_arrays` took apart."""
+    """Rebuild a scene from the parts that `take_arrays` returned."""
     if not isinstance(part, dict):
         return part
     if "code" not in part:

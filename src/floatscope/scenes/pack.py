@@ -1,8 +1,8 @@
-"""A trace becomes a scene: everything the viewer shows of one example and one model, as JSON.
+"""Turn a trace into a scene: everything the viewer shows of one example and one model, as JSON.
 
-A scene has a byte budget. What does not fit is left out in a fixed order and said so in `left_out`:
-first the precision of single heads, then some of their steps, then the rows, then steps altogether.
-It measures nothing that the trace or an anchor rule does not already say.
+A scene has a byte budget. What does not fit is left out in a fixed order and listed in `left_out`: first the
+precision of single heads, then some of their steps, then the rows, then steps. It measures nothing that the
+trace or an anchor rule does not say already.
 """
 
 from typing import Any
@@ -43,10 +43,10 @@ def scene_of(
     budget: int = BUDGET,
     fetched: bool = False,
 ) -> Scene:
-    """What the viewer shows of one trace, in about `budget` characters of JSON at most.
+    """Pack what the viewer shows of one trace, in about `budget` characters of JSON at most.
 
-    Scenes with the same `example` are shown side by side; by default that is the same prompt.
-    `fetched`: single heads that do not fit can be asked for later.
+    Scenes with the same `example` are shown side by side; by default these are the scenes of the same
+    prompt. With `fetched`, single heads that do not fit can be requested later.
     """
     require_global(trace.data, "the viewer")
     rule = rule or ZScore()
@@ -98,7 +98,7 @@ MODEL = ("model", "family", "direction", "fingerprint", "sampler", "dtype", "end
 
 
 def _groups(trace: Trace, seen: dict[str, np.ndarray]) -> Scene | None:
-    """Mean attention a query of each group gives each key, head mean."""
+    """Pack the mean attention that a query of each group gives each key, mean over heads."""
     if "from" not in seen:
         return None
     names = [str(g) for g in trace.data["group"].values]
@@ -106,7 +106,7 @@ def _groups(trace: Trace, seen: dict[str, np.ndarray]) -> Scene | None:
 
 
 def _fitting_steps(trace: Trace, budget: int) -> tuple[np.ndarray, list[str]]:
-    """All kept steps, or as many evenly spaced ones as fit without single heads."""
+    """Return all kept steps, or as many evenly spaced ones as fit without single heads."""
     n, layers, heads, size = sizes_of(trace)
     fixed = 4000 + 12 * size
     each = text_size(size * (2 * layers + 5), "uint16") // 2 + text_size(size * 5, "uint16")
@@ -125,7 +125,7 @@ def _fitting_steps(trace: Trace, budget: int) -> tuple[np.ndarray, list[str]]:
 
 
 def _put(scene: Scene, name: str, value: Scene | None, left: int, what: str) -> int:
-    """Add a part if it fits; say so if it does not. What remains of the budget."""
+    """Add a part if it fits, or note that it does not; return what remains of the budget."""
     if value is None:
         return left
     if _weight(value) > left:
@@ -136,7 +136,7 @@ def _put(scene: Scene, name: str, value: Scene | None, left: int, what: str) -> 
 
 
 def _weight(part: Any) -> int:
-    """About the characters of a part as JSON, without writing it."""
+    """Estimate the number of characters of a part as JSON, without writing it."""
     if isinstance(part, dict):
         return sum(len(k) + 6 + _weight(v) for k, v in part.items())
     if isinstance(part, list):

@@ -1,6 +1,6 @@
-"""The attention of a scene, part by part: anchors, heads, rows, groups of queries. Each is packed here.
+"""The attention of a scene, part by part: anchors, heads, rows, groups of queries, each packed.
 
-Nothing is weighed: what fits into a page is decided in `pack`.
+`pack` decides what fits into a page.
 """
 
 from collections.abc import Iterator
@@ -32,7 +32,7 @@ def reach(trace: Trace, steps: np.ndarray) -> np.ndarray:
 
 
 def sizes_of(trace: Trace) -> tuple[int, int, int, int]:
-    """Kept steps, layers, heads, positions."""
+    """Return the numbers of kept steps, layers, heads and positions."""
     if "column_sum" not in trace.data:
         _ = trace.mass  # says what to keep
     sizes = trace.data["column_sum"].sizes
@@ -40,7 +40,7 @@ def sizes_of(trace: Trace) -> tuple[int, int, int, int]:
 
 
 def blocks(trace: Trace, steps: np.ndarray) -> Iterator[Trace]:
-    """The attention of some of the steps, a few at a time: as much as a viewer holds at once."""
+    """Yield the trace at some of the steps, a few at a time, as much as a viewer holds at once."""
     column, n = trace.data["column_sum"], sizes_of(trace)[0]
     # As a saved trace is cut, so that each of its files is read once, by itself.
     stored = column.encoding.get("chunks") or (max(1, _BLOCK * n // max(column.nbytes, 1)),)
@@ -52,7 +52,7 @@ def blocks(trace: Trace, steps: np.ndarray) -> Iterator[Trace]:
 
 
 def attention(trace: Trace, rule: Rule, steps: np.ndarray) -> dict[str, np.ndarray]:
-    """What a scene says of every layer and head, read once, with single heads let go."""
+    """Read what a scene shows of every layer and head in one pass, without keeping single heads."""
     blocks_of: dict[str, list[np.ndarray]] = {}
     groups = [str(g) for g in trace.data["group"].values]
     for block in blocks(trace, steps):
@@ -79,7 +79,7 @@ def attention(trace: Trace, rule: Rule, steps: np.ndarray) -> dict[str, np.ndarr
 
 
 def _peaks(block: Trace) -> tuple[np.ndarray, np.ndarray]:
-    """Each head's largest share and its key, (step, layer, head); −1 where no key is there."""
+    """Return each head's largest share and its key, (step, layer, head); −1 if there is no key."""
     mass = block.mass.transpose("step", "layer", "head", "key").values
     np.nan_to_num(mass, copy=False, nan=-1.0)
     key = mass.argmax(-1)
@@ -87,26 +87,26 @@ def _peaks(block: Trace) -> tuple[np.ndarray, np.ndarray]:
 
 
 def name_of(rule: Rule) -> str:
-    """Such as "ZScore, k = 3"."""
+    """Name a rule with its setting, such as "ZScore, k = 3"."""
     shown = {f.name: getattr(rule, f.name) for f in fields(rule)}
     per_head = ", per head" if shown.pop("per_head", False) else ""
     return type(rule).__name__ + "".join(f", {k} = {v:g}" for k, v in shown.items()) + per_head
 
 
 def passing(rule: Rule, received: xr.DataArray) -> np.ndarray:
-    """The rule, without its warnings: a scene says them in `left_out`."""
+    """Apply the rule without its warnings, which a scene lists in `left_out`."""
     return np.asarray(rule.of(received, warn=False).values, bool)
 
 
 def strongest(received: np.ndarray, passed: np.ndarray, most: int) -> np.ndarray:
-    """Keys of the anchors that receive most, best first; −1 where there are fewer."""
+    """Return the anchors that receive most, strongest first; −1 where there are fewer."""
     score = np.where(passed, received, -1.0)
     order = np.argsort(-score, axis=-1, kind="stable")[..., :most]
     return np.where(np.take_along_axis(score, order, -1) >= 0, order, -1)
 
 
 def gold_look(trace: Trace, steps: np.ndarray) -> np.ndarray | None:
-    """What the predicting rows gave the gold passage, by head."""
+    """Return the share of the predicting rows' attention on the gold passage, by head; None without one."""
     gold = str(trace.info["gold"])
     if "row_flow" not in trace.data or gold not in trace.data["target"].values:
         return None
@@ -139,9 +139,9 @@ def single_heads(
     *,
     fetched: bool = False,
 ) -> Scene | None:
-    """Every head by itself: in two bytes per value, in one, or in one for some of the steps.
+    """Pack every head: in two bytes per value, in one, or in one byte for some of the steps.
 
-    Where the others can be `fetched`, all steps or none.
+    If the others can be `fetched`, all steps are packed or none.
     """
     n, (_, layers, heads, size) = len(steps), sizes_of(trace)
     extra = text_size(layers * heads * TOP_HEAD_ANCHORS, "uint16")

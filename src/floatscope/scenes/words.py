@@ -1,4 +1,4 @@
-"""The words of a scene: what stood where at each step, and what became of it. No attention here."""
+"""The words of a scene: which token stood where at each step, and what became of it. No attention."""
 
 import zlib
 from typing import Any
@@ -12,13 +12,13 @@ _TITLE_LENGTH = 160
 
 
 def prompt_text(trace: Trace) -> str:
-    """The prompt as its tokens spell it."""
+    """Return the prompt as its tokens spell it."""
     length = int(trace.info["prompt_length"])
     return "".join(map(str, trace.data["final_token"].values[:length]))
 
 
 def title_of(trace: Trace) -> str:
-    """The question, or else how the prompt begins."""
+    """Return the question, or else the beginning of the prompt."""
     tokens, regions = trace.data["final_token"].values, trace.data["region"].values
     question = "".join(str(t) for t, r in zip(tokens, regions, strict=True) if r == "question")
     return short_title(question or prompt_text(trace))
@@ -30,7 +30,7 @@ def short_title(text: str) -> str:
 
 
 def example_of(trace: Trace) -> str:
-    """A name that two models' traces of one prompt share."""
+    """Return a name that two models' traces of one prompt share."""
     return example_name(prompt_text(trace))
 
 
@@ -39,7 +39,7 @@ def example_name(prompt: str) -> str:
 
 
 def words(trace: Trace, steps: np.ndarray) -> dict[str, Any]:
-    """Tokens per step, regions, classes, masks and changes, for these indices of kept steps."""
+    """Return tokens per step, regions, classes, masks and changes, for these indices of kept steps."""
     data, ids = trace.data, trace.canvas.values  # (state, key)
     ticks = data["step"].values[steps]
     spelled = _spelled(trace)
@@ -73,7 +73,7 @@ def words(trace: Trace, steps: np.ndarray) -> dict[str, Any]:
 
 
 def _spelled(trace: Trace) -> dict[int, str]:
-    """Every token as it is written, as far as the kept steps and the result show it; a mask is blank."""
+    """Return the text of every token that the kept steps and the result show; a mask is blank."""
     data, ids = trace.data, trace.canvas.values
     seen = ids[data["step"].values].ravel()
     spelled = dict(zip(seen.tolist(), map(str, data["token"].values.ravel()), strict=True))

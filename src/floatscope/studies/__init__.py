@@ -1,4 +1,4 @@
-"""Studies: a question asked of several models. Request → plan → shards → findings → verdicts."""
+"""Studies: questions put to several models, with verdicts. Request → plan → shards → findings."""
 
 from typing import TYPE_CHECKING
 

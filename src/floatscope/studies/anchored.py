@@ -1,4 +1,4 @@
-"""Examples that belong together, anchors that move along an axis, and intervals by leaving examples out."""
+"""Statistics of anchors by prompt: pairing, moves along an axis, and intervals by leaving out examples."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -14,23 +14,26 @@ _HALVES = 300  # random halves of the examples
 
 
 def names_of(result: Result) -> list[str]:
-    """The prompts' names, in order. Several controls trace a prompt several times."""
+    """Return the prompts' ids, in order; several controls trace a prompt several times."""
     return [str(name) for name in result.examples["example"].values]
 
 
 def by_prompt(values: np.ndarray, names: Sequence[str]) -> np.ndarray:
-    """One value per prompt: the mean over the controls that traced it. Prompts are what was sampled."""
+    """Average over the controls that traced a prompt: the prompts are the sample."""
     of = np.array(names)
     return np.array([np.nanmean(values[of == name]) for name in dict.fromkeys(names)])
 
 
 def together(*results: Result) -> tuple[list[str], list[np.ndarray]]:
-    """Names of the prompts that all have, and where they stand in each; a name twice is an error."""
+    """Return the ids of the prompts that all results share, and their indices in each result.
+
+    A repeated id is an error.
+    """
     return pair(*(names_of(result) for result in results))
 
 
 def moves(place: np.ndarray, axis: int) -> np.ndarray:
-    """Per example, how often the next place along `axis` that has an anchor is another; NaN: no two."""
+    """Return how often the anchor differs from the next anchor along `axis`, by example; NaN below two."""
     ahead = np.moveaxis(place, axis, -1)
     flat = ahead.reshape(len(place), -1, ahead.shape[-1])  # (example, …, along)
     changed, pairs = np.zeros(len(flat)), np.zeros(len(flat))
@@ -52,13 +55,13 @@ def by_halves(
     *,
     bounds: tuple[float, float],
 ) -> Number | None:
-    """A statistic of n examples (their indices) with an interval from random halves of them.
+    """Compute a statistic of n examples (given their indices), with an interval from random halves.
 
-    For statistics that choose before they measure, such as layers with a real anchor: leaving out one
-    example may change the choice for good, and a jackknife multiplies that by n. Over random halves the
-    variance is consistent (Shao and Wu, Ann. Statist. 17, 1989: the delete-d jackknife with d = n/2). What
-    an example adds is the difference between halves with and without it; the interval is that of these
-    values, and no narrower than the spread of the halves.
+    It serves statistics that choose before they measure, such as layers with a real anchor. Leaving out one
+    example may change the choice completely, and a jackknife multiplies that change by n. Over random halves
+    the variance is consistent (Shao and Wu, Ann. Statist. 17, 1989: the delete-d jackknife with d = n/2).
+    The contribution of an example is the difference between halves with and without it; the interval is that
+    of these contributions, and no narrower than the spread of the halves.
     """
     whole = statistic(np.arange(n))
     if n < 4 or not np.isfinite(whole):
@@ -87,9 +90,9 @@ def by_halves(
 def pseudo_values(
     statistic: Callable[[np.ndarray], float], names: Sequence[str]
 ) -> np.ndarray | None:
-    """n·θ − (n − 1)·θ₍₋ᵢ₎, which stand for prompts; their mean is the bias-corrected θ.
+    """Return the jackknife's pseudo-values n·θ − (n − 1)·θ₍₋ᵢ₎ by prompt; their mean is the bias-corrected θ.
 
-    A prompt that stands there several times, under several controls, is left out whole.
+    A prompt that occurs several times, under several controls, is left out as a whole.
     """
     every, of = np.arange(len(names)), np.array(names)
     prompts = list(dict.fromkeys(names))

@@ -1,4 +1,4 @@
-"""The answer in one sentence: does attention float, in these models? Written from verdicts alone."""
+"""Write the answer in one sentence from the verdicts: does attention float in these models?"""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -21,7 +21,7 @@ class ModelClaim:
 
 
 def answer(tested: Iterable[ModelClaim]) -> str:
-    """Say where attention floats and where it rests; "" if no claim of this kind was tested."""
+    """Say where attention floats and where it rests; "" if no such claim was tested."""
     by_number = {one.claim.number: one for one in tested}
     moving = [by_number[n] for n in (STEPS, *_COMPARED) if n in by_number]
     parts = []
@@ -37,7 +37,7 @@ def answer(tested: Iterable[ModelClaim]) -> str:
 
 
 def _clauses(tested: Iterable[ModelClaim]) -> list[str]:
-    """Say of one diffusion model where attention moves, where it does not, and where that is open."""
+    """Say of one diffusion model where attention moves, where it does not, and where that is undecided."""
     steps: dict[str, str] = {}
     compared: dict[str, dict[str, list[str]]] = {HOLDS: {}, REFUTED: {}, UNDECIDED: {}}
     for one in tested:
@@ -66,7 +66,7 @@ def _more(compared: Mapping[str, list[str]]) -> list[str]:
 
 
 def _layers(claim: Claim) -> str:
-    """Give the number of moving layers: " (4 of 12 layers [3, 6])"; "" where it was not measured."""
+    """Give the number of moving layers, as in " (4 of 12 layers [3, 6])"; "" if it was not measured."""
     theta = claim.theta
     if theta is None:
         return ""
@@ -77,7 +77,7 @@ def _layers(claim: Claim) -> str:
 
 
 def _sink(one: ModelClaim | None) -> list[str]:
-    """Say whether the causal model rests on its first token: claim 1 compares it with the other model."""
+    """Say whether the causal model rests on its first token; claim 1 compares it with the other model."""
     if one is None or one.arm is None:
         return []
     rests = f"{one.arm} rests on its first token"

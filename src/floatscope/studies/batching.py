@@ -1,9 +1,9 @@
-"""How many examples a study traces together: on a GPU as many as fit into the memory that is free.
+"""Choose how many examples a study traces together: on a GPU as many as fit into the free memory.
 
-The first is traced alone and shows what a position takes: on the device while it is traced, on the host until
-it is measured. The batches after it are what fits by that, and where the device runs out all the same, half
-as many are tried. On a CPU a batch gains nothing, and it is one unless a number is asked for. Nothing that is
-measured depends on it but the last digits.
+The first example is traced alone and shows how much memory a position takes: on the device while it is
+traced, and on the host until it is measured. Later batches are sized accordingly. If the device runs out of
+memory nevertheless, the batch is halved. On a CPU a batch gains nothing and has one example unless a number
+is given. Measured values depend on the batch only in their last digits.
 """
 
 import gc
@@ -33,32 +33,33 @@ Tracing = Callable[[list[Encoded]], list[Trace]]
 
 
 class Gpu:
-    """Measure the free memory of a model's GPU, and what a trace takes of it."""
+    """Measures the free memory of a model's GPU, and how much a trace takes."""
 
     def __init__(self, model: Model) -> None:
         self._model, self._before = model, 0
 
     def free(self) -> int:
-        """Return the free bytes of the device, with those that torch reserves and does not use."""
+        """Return the free bytes of the device, including those that torch reserves without using them."""
         with torch.cuda.device(self._model.device):
             return graphs.free_memory()
 
     def host(self) -> int:
+        """Return the free bytes of the host."""
         return free_on_host()
 
     def begin(self, *, anew: bool) -> None:
-        """Start counting. `anew`: release recorded forwards first, so that recording them counts too."""
+        """Start counting. With `anew`, release recorded forwards first, so that recording them counts too."""
         if anew:
             self.release()
         torch.cuda.reset_peak_memory_stats(self._model.device)
         self._before = torch.cuda.memory_allocated(self._model.device)
 
     def taken(self) -> int:
-        """At the most, since `begin`."""
+        """Return the largest number of bytes in use since `begin`."""
         return torch.cuda.max_memory_allocated(self._model.device) - self._before
 
     def release(self) -> None:
-        """All that can be had without harm: recorded forwards, memory that is kept to be used again."""
+        """Release all memory that can be spared: recorded forwards, and memory kept for reuse."""
         graphs.store_of(self._model.net).forget()
         gc.collect()
         torch.cuda.empty_cache()
@@ -66,7 +67,7 @@ class Gpu:
 
 @dataclass
 class Batching:
-    """The batches of one kind of trace. `fixed`: so many; otherwise what fits, `memory` says how much."""
+    """The batches of one kind of trace: of `fixed` size, or as large as `memory` allows."""
 
     fixed: int | None = None
     memory: Gpu | None = None  # None: not to be asked, as on a CPU
@@ -77,7 +78,7 @@ class Batching:
 
     @classmethod
     def of(cls, model: Model, wanted: int | None) -> "Batching":
-        """For a model where it is: layers on several devices have each their own limit, and are not asked."""
+        """Create the batching of a model; memory is only measured if the whole model is on one GPU."""
         one_gpu = [device.type for device in devices(model.net)] == ["cuda"]
         whole = model.is_diffusion and model.block is None  # each step forwards every position
         return cls(wanted, Gpu(model) if one_gpu else None, positions=_BUSY if whole else math.inf)
@@ -85,7 +86,10 @@ class Batching:
     def batches(
         self, prompts: Sequence[Encoded], length: int, trace: Tracing
     ) -> Iterator[tuple[int, list[Trace]]]:
-        """Each batch's traces, and the place of the first; `length`: what is generated behind a prompt."""
+        """Yield the index of each batch's first example, and the traces of the batch.
+
+        `length` is the number of tokens generated after a prompt.
+        """
         done = 0
         while done < len(prompts):
             batch = list(prompts[done : done + self.size(prompts[done:], length)])
@@ -97,7 +101,7 @@ class Batching:
             done += len(batch)
 
     def size(self, prompts: Sequence[Encoded], length: int) -> int:
-        """How many of these, from the first, are traced together."""
+        """Return how many of these prompts, from the first, are traced together."""
         most = min(len(prompts), self.limit or len(prompts))
         if self.fixed is not None:
             return min(self.fixed, most)
@@ -145,7 +149,7 @@ def _one_is_too_much(prompt: Encoded, length: int) -> ModelError:
 
 
 def free_on_host() -> int:
-    """Bytes that programs can have without others giving any back."""
+    """Return the bytes of host memory that are available without swapping."""
     try:
         lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
         said = next(line for line in lines if line.startswith("MemAvailable:"))

@@ -1,4 +1,4 @@
-"""A claim and its verdict, and the numbers it rests on: plain values. `verdict` says how it is decided."""
+"""A claim with its verdict and its numbers, as plain values. `verdict` decides."""
 
 import math
 from collections.abc import Iterable
@@ -16,8 +16,23 @@ SHARES = ("%", "points")  # units of shares of 1, shown times 100
 
 @dataclass(frozen=True)
 class Number:
-    """A value with its interval and null. unit "%": a share of 1; "points": a difference
-    of shares; "×": a lift; else a word."""
+    """A value with its interval and its null.
+
+    Args:
+        label (str): What the value is, in a few words.
+        value (float): The value.
+        low (float): Lower end of the interval; None (by default) without an interval.
+        high (float): Upper end of the interval; None (by default) without an interval.
+        null (float): The null value; None (by default) without one.
+        unit (str): "%": a share of 1, shown as a percentage; "points": a difference of shares; "×": a lift;
+            any other text is shown as it is; "" by default.
+        n (int): Number of independent examples; None by default.
+        level (float): Level of the interval; 0.95 by default.
+        sample (Sample): The examples' values, to plan further examples; never written to a file; None by
+            default.
+        role (str): In a claim: THETA for the primary quantity, CONTROL for untrained weights, "" (by
+            default) for a number that decides nothing.
+    """
 
     label: str
     value: float
@@ -35,7 +50,7 @@ class Number:
 
 @dataclass(frozen=True)
 class Check:
-    """A secondary test: shown beside the claim, and never deciding. None = could not be made."""
+    """A secondary test, shown beside the claim, which never decides. None: it could not be made."""
 
     label: str
     passed: bool | None
@@ -43,7 +58,7 @@ class Check:
 
 @dataclass(frozen=True)
 class Variant:
-    """The verdict that one other choice would have given."""
+    """The verdict that another choice would have given."""
 
     choice: str
     verdict: str
@@ -52,10 +67,10 @@ class Variant:
 
 @dataclass(frozen=True)
 class Curve:
-    """The verdict as a function of the smallest effect δ: at some values, and where it changes.
+    """The verdict as a function of the smallest effect δ: for some values, and where it changes.
 
-    `holds_to` and `refuted_from` are ends of the interval of θ: a claim "θ is above δ" holds for every
-    δ below `holds_to` and is refuted for every δ above `refuted_from` (the other way round for "below").
+    `holds_to` and `refuted_from` are ends of the interval of θ. A claim "θ is above δ" holds for every δ
+    below `holds_to` and is refuted for every δ above `refuted_from`; for "below" it is the other way round.
     None: no δ has that verdict, because θ has no interval that can decide.
     """
 
@@ -71,7 +86,24 @@ class Curve:
 
 @dataclass(frozen=True)
 class Claim:
-    """One line of the list that a report answers."""
+    """A claim of a study with its verdict.
+
+    Args:
+        number (str): "1", or "9a" if a sentence of the literature says several things.
+        text (str): The claim, as a sentence without a full stop.
+        verdict (str): "holds", "refuted", "undecided" or "not testable".
+        sentence (str): What was measured.
+        numbers (tuple of Number): The numbers behind the verdict, the primary quantity first.
+        study (str): Name of the study.
+        plain (str): The finding in one sentence without numbers; "" by default.
+        why (str): The reason of the verdict, or what would decide; "" by default.
+        rule (str): The rule, as it was registered before the run; "" by default.
+        checks (tuple of Check): Secondary tests; () by default.
+        variants (tuple of Variant): The verdicts under other choices; () by default.
+        curve (Curve): The verdict as a function of δ; None (by default) if the claim is not testable.
+        family (str): Name of the claims that are judged together; "" by default.
+        scope (str): The models and examples that the verdict is about; "" by default.
+    """
 
     number: str  # "1", or "9a" where a sentence of the literature says several things
     text: str
@@ -90,12 +122,12 @@ class Claim:
 
     @property
     def theta(self) -> Number | None:
-        """The primary quantity, where it was measured."""
+        """The primary quantity; None if it was not measured."""
         return next((n for n in self.numbers if n.role == THETA), None)
 
     @property
     def control(self) -> Number | None:
-        """The same quantity of untrained weights."""
+        """The same quantity for untrained weights; None if it was not measured."""
         return next((n for n in self.numbers if n.role == CONTROL), None)
 
     def __post_init__(self) -> None:
@@ -104,7 +136,7 @@ class Claim:
 
 
 def as_json(thing: "Number | Claim") -> dict[str, Any]:
-    """Convert to plain values, without samples."""
+    """Convert to plain values, without the sample."""
 
     def kept(items: Iterable[tuple[str, Any]]) -> dict[str, Any]:
         return {key: value for key, value in items if key != "sample"}
@@ -113,7 +145,7 @@ def as_json(thing: "Number | Claim") -> dict[str, Any]:
 
 
 def said(number: Number) -> str:
-    """As a sentence has it: "98.0 % [96.0, 99.0] (null 0.300 %)"; a null of 0 or 1 goes without saying."""
+    """Format a number for a sentence: "98.0 % [96.0, 99.0] (null 0.300 %)"; a null of 0 or 1 is left out."""
     text = short(number.value, number.unit)
     if number.low is not None and number.high is not None and math.isfinite(number.low):
         low, high = (short(x, number.unit, bare=True) for x in (number.low, number.high))
@@ -124,7 +156,7 @@ def said(number: Number) -> str:
 
 
 def curve_said(curve: Curve) -> str:
-    """Say for which δ the claim holds and for which it is refuted, in one sentence."""
+    """Say in one sentence for which δ the claim holds and for which it is refuted."""
     before, after = ("below", "above") if curve.more else ("above", "below")
     before = "up to" if curve.count else before
     parts = []
@@ -137,7 +169,7 @@ def curve_said(curve: Curve) -> str:
 
 
 def short(value: float, unit: str = "", *, bare: bool = False) -> str:
-    """Three significant digits with their unit; counts ("layers", "of 12") as whole numbers."""
+    """Format a value with three significant digits and its unit; counts are whole numbers."""
     shown = digits(100 * value if unit in SHARES else value)
     if (unit == "layers" or unit.startswith("of ")) and float(value).is_integer():
         shown = f"{value:.0f}"
@@ -149,13 +181,14 @@ def short(value: float, unit: str = "", *, bare: bool = False) -> str:
 
 
 def above(number: Number | None, level: float | None) -> bool | None:
-    """Does the whole interval lie above the level?"""
+    """Return whether the whole interval is above the level; None if there is no interval."""
     if number is None or number.low is None or level is None or not math.isfinite(number.low):
         return None
     return number.low > level
 
 
 def below(number: Number | None, level: float | None) -> bool | None:
+    """Return whether the whole interval is below the level; None if there is no interval."""
     if number is None or number.high is None or level is None or not math.isfinite(number.high):
         return None
     return number.high < level

@@ -1,8 +1,8 @@
-"""Several runs side by side: each model or training a unit, and a mean over units where there are enough.
+"""Compare several runs: each model or training is a unit, with a mean over units if there are enough of them.
 
-Prompts of one model support a sentence about that model. Five or more units support one about models: then
-each claim has a random-effects mean over the units, with the rule's own δ and level. Fewer are listed, and
-nothing is decided. Nothing is run here; runs are read as `Findings` reads them.
+Prompts of one model support a statement about that model. Five or more units support one about models: each
+claim then has a random-effects mean over the units, with the δ and the level of its rule. Fewer units are
+listed, and nothing is decided. Nothing is run here; runs are read as `Findings` reads them.
 """
 
 from collections import Counter
@@ -31,7 +31,7 @@ _OTHER_RANGES: dict[str, Bounds] = {"7": (-1 - TWICE, 1 + TWICE)}  # claims, by 
 
 @dataclass(frozen=True)
 class Unit:
-    """What one run says of one claim."""
+    """What one run says about one claim."""
 
     name: str
     claim: Claim
@@ -40,7 +40,7 @@ class Unit:
 
 @dataclass(frozen=True)
 class Compared:
-    """One claim in every unit, and over all of them."""
+    """One claim in every unit, and over all units."""
 
     rule: Rule
     units: tuple[Unit, ...]
@@ -75,10 +75,10 @@ class Compared:
 
 
 def compare(directories: Sequence[Path], numbers: Sequence[str] = ()) -> tuple[Compared, ...]:
-    """Put the claims of several runs side by side; `numbers` chooses claims.
+    """Compare the claims of several runs; `numbers` selects claims.
 
-    A unit is a run, or a further run in its directory: the first diffusion model and the first causal model
-    of it. Runs that were registered with different rules are refused.
+    A unit is the first diffusion model and the first causal model of a run, or of an extra run in its
+    directory. Runs that were registered with different rules are refused.
     """
     findings = [Findings(directory) for directory in directories]
     _require_same_rules(findings, numbers)
@@ -130,7 +130,7 @@ def _compared(rule: Rule, units: Iterable[Unit]) -> Compared:
 
 
 def _effects(several: Sequence[Number | None], rule: Rule) -> RandomEffects | None:
-    """The mean over units; None where one of them has no interval."""
+    """Compute the random-effects mean over units; None if a unit has no interval."""
     known = [(n.value, error) for n in several if n and (error := _error(n, rule)) is not None]
     if len(known) < len(several):
         return None
@@ -139,7 +139,7 @@ def _effects(several: Sequence[Number | None], rule: Rule) -> RandomEffects | No
 
 
 def _range(rule: Rule) -> Bounds | None:
-    """Return the range of the rule's quantity; None where its unit does not say one."""
+    """Return the range of the rule's quantity; None if its unit implies none."""
     return _OTHER_RANGES.get(rule.number, _RANGES.get(rule.unit))
 
 
@@ -153,9 +153,9 @@ def _number(rule: Rule, effects: RandomEffects | None) -> Number | None:
 
 
 def _error(theta: Number | None, rule: Rule) -> float | None:
-    """The standard error that an interval amounts to: its half-width over Student's quantile.
+    """Return the standard error that an interval implies: its half-width over Student's quantile.
 
-    A count, whose ends may be equal, is known to within half a thing.
+    A count, whose interval may have equal ends, is known to within one half.
     """
     if theta is None or theta.low is None or theta.high is None or not theta.n or theta.n < 2:
         return None
@@ -172,7 +172,7 @@ def _weights(part: Findings, rule: Rule) -> tuple[str, ...]:
 
 
 def _names(parts: Sequence[tuple[Findings, Findings]]) -> list[str]:
-    """Models of a unit; with the run's directory, and the part of it, where several have the same."""
+    """Name the models of each unit, with the run's directory and its part if several have the same name."""
     models = [" and ".join(filter(None, (part.mdm, part.arm))) for _, part in parts]
     where = [
         "/".join(filter(None, (one.run.directory.name, part.label))) or str(one.run.directory)
@@ -186,7 +186,7 @@ def _names(parts: Sequence[tuple[Findings, Findings]]) -> list[str]:
 
 
 def _require_same_rules(findings: Sequence[Findings], numbers: Sequence[str]) -> None:
-    """Refuse runs that were registered with rules that differ."""
+    """Refuse runs that were registered with different rules."""
     first: dict[str, tuple[Findings, dict[str, Any]]] = {}
     for one in findings:
         if one.registered is None:

@@ -1,4 +1,4 @@
-"""The records of a run: read once by whoever does its shards, and before that by whoever starts them."""
+"""Read the records of a run, for its workers and for the checks before they start."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -40,7 +40,7 @@ def read_data(request: Request, folder: Path = Path()) -> Read:
 def too_few(
     request: Request, records: Sequence[Record], setting: Setting | None = None, held: int = 0
 ) -> UsageError:
-    """The data hold fewer records than are to be asked in a setting, or without one, traced."""
+    """Return the error that the data hold too few records for a setting or, without one, for tracing."""
     there = f"{request.data} holds {len(records)} usable records"
     if held:
         return UsageError(
@@ -58,5 +58,5 @@ def too_few(
 
 
 def gold_is_missing(setting: Setting, records: Sequence[Record]) -> bool:
-    """The setting moves the gold passage, and no record says which it is: then it is not asked."""
+    """Return whether a setting moves the gold passage and no record marks one; such a setting is skipped."""
     return "gold=" in setting.condition and all(record.gold is None for record in records)

@@ -1,8 +1,8 @@
-"""What the demo runs: all studies but those run by name, on the embedded pair; and the twin, where it is.
+"""The request of the demo: almost all studies on the embedded pair, and on the twin if it is installed.
 
-The pair answers questions in one to three tokens. Over those no anchor can be watched, so it also goes on
-with running text, which decides claim 3. The twin, a real model of thirty layers, does so for two texts to
-look at; a run without it says so and goes on.
+The pair answers questions in one to three tokens, too few to watch an anchor move. It therefore also
+continues running text, which decides claim 3. The twin, a real model with thirty layers, continues two texts
+as an illustration; without it the demo says so and goes on. Studies that run only by name are left out.
 """
 
 from typing import Any
@@ -52,7 +52,7 @@ TWIN: dict[str, Any] = {**MOVEMENT, "models": ("twin/mdm",), "limit": 2, "contro
 
 
 def demo_request() -> tuple[Request, str]:
-    """The request, and the notice for a demo without the twin ("" with it)."""
+    """Return the request, and a notice if the twin is left out ("" if it is not)."""
     # Answers of a few tokens have no states to compare: `movement` is asked of long texts alone.
     short = tuple(n for n in by_default(STUDIES.own) if n not in MOVEMENT["studies"])
     fields = {"studies": short, **DEMO}

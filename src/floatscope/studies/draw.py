@@ -1,4 +1,4 @@
-"""What a study draws: a measure's own figure for every model, and answers side by side."""
+"""Figures of studies: a measure's figure for every model, and the answers side by side."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -12,7 +12,14 @@ from .evidence import Evidence
 
 @dataclass(frozen=True)
 class Picture:
-    """A figure that can be drawn; `alt` says in words what is on it."""
+    """A figure that can be drawn.
+
+    Args:
+        name (str): Name of its file, without suffix.
+        title (str): Its title on the page.
+        alt (str): What the figure shows, in words.
+        draw (callable): Draws the figure; called without arguments.
+    """
 
     name: str
     title: str
@@ -27,7 +34,7 @@ def dots(
     *,
     width: float = 3.6,
 ) -> Figure:
-    """One line per setting, one marker per series, with its interval."""
+    """Draw one row per setting and one marker per series, each with its interval."""
     with panels(1, 1, width=width, height=0.6 + 0.24 * len(ticks)) as (figure, axes):
         axis = axes[0][0]
         for s, (name, numbers) in enumerate(series.items()):
@@ -59,7 +66,7 @@ def dots(
 
 
 def of_measure(evidence: Evidence, key: str, title: str, alt: str) -> list[Picture]:
-    """A measure's own figure for every model, its untrained control drawn lightly beside it."""
+    """Return a measure's figure for every model, with its untrained control drawn lightly."""
     pictures = []
     for model, result in evidence.results(key).items():
         control = evidence.control(key, model)
@@ -73,11 +80,11 @@ def of_measure(evidence: Evidence, key: str, title: str, alt: str) -> list[Pictu
 def of_answers(
     evidence: Evidence, settings: Sequence[str], name: str, title: str, alt: str
 ) -> Picture:
-    """The share of right answers in each setting, for every model."""
+    """Return a figure with the share of right answers in each setting, for every model."""
     series = {m: [evidence.right(setting, m) for setting in settings] for m in evidence.models}
     return Picture(name, title, alt, partial(dots, series, settings))
 
 
 def slug(text: str) -> str:
-    """Replace all characters but letters and digits, so that a text can be part of a file name."""
+    """Replace everything but letters and digits, so that a text can be part of a file name."""
     return re.sub(r"[\W_]+", "-", text).strip("-")

@@ -1,8 +1,8 @@
-"""What cannot work, said before a worker starts: models, sampler, data, prompts; the cheapest first.
+"""Find what cannot work before a worker starts: models, sampler, data and prompts, the cheapest check first.
 
-Nothing here is a second rule: samplers, outlines of models, readers and prompts refuse by themselves, and
-a worker asks them again. A model that only a worker can see (on another machine, in a GGUF file, on a hub)
-is left to it.
+This module has no rules of its own: samplers, outlines of models, readers and prompts refuse what they
+cannot use, and workers check again. Models that only a worker can read (on another machine, in a GGUF file,
+on a hub) are left to it.
 """
 
 from collections.abc import Iterator
@@ -37,7 +37,7 @@ def require_possible(
 ) -> None:
     """Refuse a run that cannot work.
 
-    `elsewhere`: its files may be on machines other than this one; `folder`: where relative paths begin.
+    With `elsewhere`, its files may be on other machines; `folder` is where relative paths begin.
     """
     parts = (request, *request.extra_runs)
     specs = require_models(request, elsewhere=elsewhere, folder=folder)
@@ -59,7 +59,7 @@ def require_models(
     elsewhere: bool = False,
     folder: Path = Path(),
 ) -> dict[str, ModelSpec]:
-    """The part of it that takes no time: each model is somewhere, and of a family that is known."""
+    """Check that each model exists and is of a known family; this reads no weights."""
     parts = (request, *request.extra_runs)
     texts = [text for part in parts for text in part.models]
     specs = {text: ModelSpec.parse(text).located(folder) for text in texts}
@@ -72,7 +72,7 @@ def require_models(
 
 
 def _something(request: Request) -> None:
-    """Some studies have nothing to do on some tasks; a run of these alone would be empty."""
+    """Refuse a run whose studies have nothing to measure on its task."""
     work = measures_of(request), experiments_of(request), settings_of(request)
     if not any(work) and not request.view:
         names = " and ".join(request.studies)
@@ -108,7 +108,7 @@ def _read(request: Request, folder: Path) -> Read:
 
 
 def _prompts(request: Request, read: Read, specs: dict[str, ModelSpec], folder: Path) -> None:
-    """Each model can be decoded so, and the longest prompts leave room for what is decoded."""
+    """Check that each model can decode with the sampler, and that the longest prompts fit."""
     from ..models.outline import outlined  # with these come torch and transformers
     from ..tasks.fitting import fitting, longest
     from .kept_models import KeptModels
@@ -134,7 +134,7 @@ def _prompts(request: Request, read: Read, specs: dict[str, ModelSpec], folder: 
 
 
 class _Asked(NamedTuple):
-    """Records that become prompts in one way."""
+    """Records that become prompts in the same way."""
 
     records: tuple[Record, ...]
     condition: Condition
@@ -144,7 +144,7 @@ class _Asked(NamedTuple):
 
 
 def _asked(worker: "ShardWorker", model: ModelFacts) -> Iterator[_Asked]:
-    """What is traced, and what is asked: once for all settings that write the same prompts."""
+    """Yield what is traced and asked, once for all settings with the same prompts."""
     from ..interventions.parse import intervention_of
     from ..tasks.asking import budget
 

@@ -1,7 +1,7 @@
-"""Evidence: what a run measured. Measures by model, answers by setting, scenes for the viewer.
+"""What a run measured: measures by model, answers by setting, scenes for the viewer.
 
-Reading needs no model and no torch. Everything is gathered shard by shard, in the plan's order, so
-the same shards give the same numbers. What follows from it is for the studies to say.
+Reading needs neither a model nor torch. Everything is collected shard by shard in the plan's order, so that
+the same shards give the same numbers. The studies draw the conclusions.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -40,7 +40,7 @@ BETWEEN = " | "  # gold answers in a table's cell
 
 
 class Evidence:
-    """A run directory read back; `Findings` opens one."""
+    """A run directory that has been read; `Findings` opens one."""
 
     def __init__(
         self, run: Run, request: Request, plan: Plan, measures: Mapping[str, Measure]
@@ -54,13 +54,13 @@ class Evidence:
 
     @cached_property
     def asked_for(self) -> dict[str, str]:
-        """What each model is called here → what it was asked for by: its name, or the path's last part."""
+        """The spec of each model in the request, by the model's name in the results."""
         short = {n: self._short(n) for n in self.request.models}
         twice = {s for s in short.values() if list(short.values()).count(s) > 1}
         return {encodable(n if s in twice else s): n for n, s in short.items()}
 
     def _short(self, model: str) -> str:
-        """What a person called it, or its floatscope.json does; else the last part of a long path."""
+        """Return the name given by the user or by floatscope.json; otherwise the last part of a long path."""
         spec = ModelSpec.parse(model)
         if spec.name or spec.where.startswith(("pair/", "twin/")):
             return spec.name or spec.where
@@ -82,25 +82,26 @@ class Evidence:
 
     @cached_property
     def models(self) -> dict[str, dict[str, Any]]:
-        """What is known of every model, by name."""
+        """Facts about every model (family, direction, size, fingerprint, …), by its name."""
         return {label: self._about(name) for label, name in self.asked_for.items()}
 
     @property
     def mdm(self) -> str | None:
-        """The first model that fills masks."""
+        """The first diffusion model; None if there is none."""
         return next((n for n, m in self.models.items() if m["direction"] != "causal"), None)
 
     @property
     def arm(self) -> str | None:
-        """The first causal model."""
+        """The first causal model; None if there is none."""
         return next((n for n, m in self.models.items() if m["direction"] == "causal"), None)
 
     def kind(self, model: str) -> str:
+        """Return "MDM" for a diffusion model and "ARM" for a causal one."""
         return "ARM" if self.models[model]["direction"] == "causal" else "MDM"
 
     @cached_property
     def _frequencies(self) -> str | None:
-        """The file of token frequencies: here, or where the run was made."""
+        """The file of token frequencies, here or where the run was made."""
         given = self.request.frequencies
         if given is None or Path(given).exists():
             return given
@@ -112,23 +113,23 @@ class Evidence:
     def result(
         self, key: str, model: str | None, domain: str = QUESTIONS, control: int | None = None
     ) -> Result | None:
-        """A measure's finding over all examples of a model; None where there is none.
+        """Return a measure's result over all examples of a model; None if there is none.
 
-        `control`: of the untrained control with this seed instead. Its `examples` carry the prompts'
-        ids as coordinate `example`.
+        `control` is the seed of an untrained control to return instead. The coordinate `example` of its
+        `examples` holds the prompts' ids.
         """
         return self._result(key, model, domain, (control,))
 
     def control(self, key: str, model: str | None) -> Result | None:
-        """The same of the untrained control: every seed's examples together; None without one.
+        """Return a measure's result over the examples of all untrained controls; None without controls.
 
-        A prompt counts once per seed. With several seeds the interval takes them for as many examples;
-        `paired` takes their mean, and `result(..., control=seed)` is one of them by itself.
+        A prompt occurs once per seed. With several seeds the interval treats each occurrence as an example;
+        `paired` averages them, and `result(..., control=seed)` returns a single control.
         """
         return self._result(key, model, QUESTIONS, self.request.control_seeds)
 
     def controls(self, key: str, model: str | None) -> list[Result]:
-        """The same of every untrained control by itself."""
+        """Return a measure's result for each untrained control."""
         every = (self.result(key, model, control=seed) for seed in self.request.control_seeds)
         return [result for result in every if result is not None]
 
@@ -142,25 +143,26 @@ class Evidence:
         return self._results[place]
 
     def results(self, key: str, domain: str = QUESTIONS) -> dict[str, Result]:
+        """Return a measure's result for every model that has one, by the model's name."""
         every = {model: self.result(key, model, domain) for model in self.models}
         return {model: result for model, result in every.items() if result is not None}
 
     def paired(
         self, key: str, value: str, a: str | Result | None, b: str | Result | None
     ) -> tuple[np.ndarray, np.ndarray] | None:
-        """A value of two models (or results) on the prompts that both were traced on, in one order.
+        """Return a value of two models (or results) on the prompts that both share, in the same order.
 
-        Arrays are (prompt, …). A prompt that was traced several times, under several controls, counts
-        as the mean of its values. None where a finding or a common prompt is missing.
+        Arrays are (prompt, …). A prompt that was traced under several controls is averaged. None if a result
+        or a common prompt is missing.
         """
         both = [self.result(key, one) if isinstance(one, str) else one for one in (a, b)]
         values = [r.examples[value] for r in both if r is not None and value in r.examples]
         return by_example(values[0], values[1]) if len(values) == 2 else None
 
     def gather(self) -> None:
-        """Every measure of every model: each shard is read once, not once per measure.
+        """Read every measure of every model, opening each shard once instead of once per measure.
 
-        A table or a page needs them all; whoever wants one is served faster by `result` alone.
+        Tables and pages need all of them. A single measure is read faster by `result`.
         """
         seeds = self.request.control_seeds
         parts: list[tuple[str, Weights, list[Weights]]] = [
@@ -179,7 +181,7 @@ class Evidence:
                         self._results[place] = self._found(key, model, read, some)
 
     def _found(self, key: str, model: str, read: list[Values], weights: Weights) -> Result | None:
-        """A measure's finding over examples as `_read` gives them; a control may lack the measure."""
+        """Return a measure's result over examples from `_read`; None if a control lacks the measure."""
         examples = [values[key] for seed, values in read if seed in weights and key in values]
         if not examples:
             return None
@@ -187,7 +189,7 @@ class Evidence:
         return self.measures[key].summarise(examples, name)
 
     def _read(self, keys: list[str], model: str, domain: str, weights: Weights) -> Iterator[Values]:
-        """Yield each example's weights, and its data by measure, of these measures."""
+        """Yield each example's weights, and its data for each of these measures."""
         for shard in self.plan.shards:
             spec = shard.spec
             if spec.get("domain") != domain:  # questions that were asked have none
@@ -212,8 +214,11 @@ class Evidence:
     # Answers
 
     def answers(self, setting: str, model: str | None) -> dict[str, np.ndarray] | None:
-        """Scores by question, in order: id, cluster, exact_match, contains, f1, steps, masks, cut (off by its
-        length) and known (by the pair); gold answers, and which of them counted."""
+        """Return the scores of a setting by question, in order; None if it was not asked.
+
+        Columns: id, cluster, exact_match, contains, f1, steps, masks, cut (off by its length), known (by the
+        pair), the gold answers, and which of them counted.
+        """
         if (setting, model) not in self._answers:
             self._answers[setting, model] = self._scores(setting, model)
         return self._answers[setting, model]
@@ -240,17 +245,18 @@ class Evidence:
         return told | {"counted": np.array(why, None)}
 
     def cut_note(self, setting: str, model: str | None) -> str:
-        """How many of a setting's answers were cut off by their length; "" if none, or if unknown."""
+        """Say how many of a setting's answers were cut off by their length; "" if none, or if unknown."""
         answers = self.answers(setting, model) or {}
         if "cut" not in answers or not cut.count(answers["cut"]):
             return ""
         return cut.said(answers["cut"], int(answers["masks"][0]))
 
     def cut_off(self, settings: Sequence[str], *models: str | None) -> str:
-        """The one rule by which answers that were cut off bar a claim: most of one of these were; else "".
+        """Return the reason why answers that were cut off bar a claim; "" if they do not.
 
-        A study names the settings that its claim rests on. Not among them are settings with columns
-        hidden: a model that no longer comes to an end there shows what the hiding does.
+        They do if most answers of one of the settings were cut off. A study names the settings that its
+        claim rests on. Settings with hidden columns are not among them: there, a model that no longer ends
+        its answers shows the effect of hiding.
         """
         for model in models:
             for setting in settings:
@@ -275,7 +281,7 @@ class Evidence:
         ]
 
     def hidden(self, setting: str, model: str | None) -> tuple[float, float] | None:
-        """What a masking hid, by question's mean: share of a masked head's attention, and columns."""
+        """Return what a masking hid, mean over questions: share of a masked head's attention, and columns."""
         said = [
             (line["hidden_share"], line["hidden_columns"])
             for shard in self._asked(setting, model)
@@ -290,7 +296,7 @@ class Evidence:
     def right(
         self, setting: str, model: str | None, label: str = "", *, level: float = 0.95
     ) -> Number | None:
-        """Share of questions whose answer is contained in what was said."""
+        """Return the share of questions whose answer contains a right answer."""
         answers = self.answers(setting, model)
         if answers is None:
             return None
@@ -315,7 +321,7 @@ class Evidence:
         *,
         level: float = 0.95,
     ) -> Number | None:
-        """Difference of the same in shares, paired by question."""
+        """Return the difference in the share of right answers between two settings, paired by question."""
         gaps = self.gap_by_id(setting, base, model)
         return number(
             np.array(list(gaps.values())),
@@ -328,17 +334,18 @@ class Evidence:
         )
 
     def clusters(self, ids: Iterable[str], setting: str, model: str | None) -> list[str]:
-        """The cluster of each question that was asked in this setting; its own id where none is noted."""
+        """Return the cluster of each question in a setting; its own id if no cluster is recorded."""
         answers = self.answers(setting, model) or {}
         names = dict(zip(map(str, answers.get("id", ())), answers.get("cluster", ()), strict=False))
         return [str(names.get(id, id)) for id in ids]
 
     def gaps(self, setting: str, base: str, model: str | None) -> np.ndarray | None:
-        """Question by question, over those asked in both."""
+        """Return the difference between two settings by question, over the questions asked in both."""
         gaps = self.gap_by_id(setting, base, model)
         return np.array(list(gaps.values())) if gaps else None
 
     def gap_by_id(self, setting: str, base: str, model: str | None) -> dict[str, float]:
+        """Return the difference between two settings by question id."""
         both = self._both(setting, base, model)
         if both is None:
             return {}
@@ -348,7 +355,7 @@ class Evidence:
     def _both(
         self, setting: str, base: str, model: str | None
     ) -> tuple[list[str], np.ndarray, np.ndarray] | None:
-        """Ids of the questions asked in both settings, and whether each was answered right."""
+        """Return the ids of the questions asked in both settings, and whether each was answered right."""
         answers = self.answers(setting, model), self.answers(base, model)
         if answers[0] is None or answers[1] is None:
             return None
@@ -357,7 +364,7 @@ class Evidence:
         return None if np.isnan(right).all() else (ids, *right)
 
     def order(self, setting: str, model: str | None) -> Result | None:
-        """The decoding order of a setting's answers."""
+        """Return the decoding order of a setting's answers; None if it was not asked."""
         if (setting, model) not in self._orders:
             self._orders[setting, model] = self._order(setting, model)
         return self._orders[setting, model]
@@ -387,7 +394,7 @@ class Evidence:
     # Examples for the viewer
 
     def shown(self) -> list[tuple[str, str, str, int]]:
-        """List the viewed examples: model, example, shard, index."""
+        """List the examples that the viewer shows: model, example, shard, index."""
         label = {name: label for label, name in self.asked_for.items()}
         return [
             (label[shard.spec["model"]], one["id"], shard.id, one["index"])
@@ -402,8 +409,8 @@ class Evidence:
     ) -> dict[str, Any]:
         """Read what the viewer shows of an example.
 
-        `name`: `PAGE`, as a report has it, or `SERVED`, which leaves out less; they are stored once where
-        nothing is left out. Without `arrays`, the rest of it alone.
+        `name` is `PAGE` for the scene of a report, or `SERVED` for the one that leaves out less; they are
+        stored once if nothing is left out. Without `arrays`, only the rest of the scene is read.
         """
         scenes = self._example(shard, index)["scenes"]
         name = name if name in scenes else PAGE
@@ -419,7 +426,7 @@ class Evidence:
         return next(one for one in every if one["index"] == index)  # the model's own come first
 
     def trace(self, shard: str, index: int) -> Trace:
-        """Load the whole trace of a viewed example, which a run with `keep_traces` stores."""
+        """Load the complete trace of a viewed example, which a run with `keep_traces` stores."""
         kept = self._example(shard, index).get("trace")
         if not isinstance(kept, str) or Path(kept).name != kept:
             raise RunError(
@@ -430,6 +437,7 @@ class Evidence:
 
     @property
     def left_out(self) -> list[dict[str, Any]]:
+        """The examples and questions that were left out, with the reason."""
         manifest = self.run.manifest() or {}
         return list(manifest.get("result", {}).get("left_out", []))
 

@@ -1,4 +1,4 @@
-"""Findings: a finished run opened, and what its studies make of it; each computed once."""
+"""Findings: open a finished run and evaluate its studies, each of them once."""
 
 import re
 from dataclasses import replace
@@ -35,7 +35,17 @@ ANSWERS, ORDER = "answers", "decoding-order"  # tables beside those of the measu
 
 
 class Findings(Evidence):
-    """What a finished run found."""
+    """The findings of a finished run: verdicts, sentences, tables and figures.
+
+    Args:
+        directory (Path or str): The run directory.
+
+    Raises:
+        RunError: If the directory holds no run, or an unfinished one.
+
+    Example:
+        `[(claim.number, claim.verdict) for claim in fs.studies.Findings("runs/demo").verdicts]`
+    """
 
     def __init__(self, directory: Path | str) -> None:
         run = Run(directory)
@@ -47,7 +57,8 @@ class Findings(Evidence):
         manifest = run.manifest()
         if manifest is None:
             raise RunError(
-                f"the run in {directory} is not finished", "Go on with it: --resume, same --out."
+                f"the run in {directory} is not finished",
+                "Continue it with --resume and the same --out.",
             )
         request = request_of(asked["request"], str(directory))
         unknown = [name for name in request.studies if name not in STUDIES]
@@ -55,11 +66,11 @@ class Findings(Evidence):
             # A plugin is never imported because a directory names it: it may be anyone's.
             plugins = " ".join(f"--plugin {plugin}" for plugin in request.plugins)
             remedy = (
-                f"It came with {plugins}: say so again."
+                f"It came with {plugins}: pass this option again."
                 if plugins
                 else "Use the version that ran it."
             )
-            what = f"holds a study {unknown[0]!r}, which is not known here"
+            what = f"holds an unknown study {unknown[0]!r}"
             rest = tuple(name for name in request.studies if name in STUDIES)
             if not rest:
                 raise RunError(f"{directory} {what}", remedy)
@@ -83,16 +94,21 @@ class Findings(Evidence):
         return slug(self.label)
 
     def title_of(self, study: str) -> str:
-        """Name a study, with the models and data of an extra run."""
+        """Return a study's title, with the models and data of an extra run.
+
+        Args:
+            study (str): Name of the study.
+        """
         return f"{study}: {self.label}" if self.label else study
 
     @cached_property
     def studies(self) -> list[Study]:
+        """The studies of the run."""
         return studies_of(self.request)
 
     @cached_property
     def claims(self) -> dict[str, tuple[Claim, ...]]:
-        """By study, with their verdicts; each says which models and prompts it is about."""
+        """The claims by study, with their verdicts; each says which models and prompts it is about."""
         self.gather()
         found = {}
         for study in self.studies:
@@ -105,7 +121,10 @@ class Findings(Evidence):
 
     @cached_property
     def verdicts(self) -> tuple[Claim, ...]:
-        """Every claim once: the run's own, or the first further run's where this one cannot test it."""
+        """Every claim once, in the order of their numbers.
+
+        A claim that the main run cannot test comes from the first extra run that can.
+        """
         several: dict[str, list[Claim]] = {}
         own = (claim for claims in self.claims.values() for claim in claims)
         for claim in (*own, *(claim for part in self.extra_runs for claim in part.verdicts)):
@@ -123,19 +142,19 @@ class Findings(Evidence):
         return answer(ModelClaim(claim, source.mdm, source.arm) for claim, source in sources)
 
     def _source(self, claim: Claim) -> "Findings":
-        """Return the run that a claim comes from: this one, or a further one."""
+        """Return the run that a claim comes from: this run or an extra run."""
         return next(
             (part for part in self.extra_runs if any(claim is own for own in part.verdicts)), self
         )
 
     @cached_property
     def sentences(self) -> dict[str, tuple[str, ...]]:
-        """By study, what was found in words."""
+        """What each study found, in sentences."""
         return {study.name: tuple(study.findings(self)) for study in self.studies}
 
     @cached_property
     def tables(self) -> dict[str, pd.DataFrame]:
-        """Every table by name; one line per value, with null and interval beside it."""
+        """All tables by name: one row per value, with its null and interval."""
         self.gather()
         made: dict[str, pd.DataFrame] = {}
         for key in self.measures:
@@ -177,13 +196,13 @@ class Findings(Evidence):
 
     @property
     def notes(self) -> list[str]:
-        """A study that is missing, warnings, and what the gold answers seem to hold; with remedies."""
+        """Notices with their remedies: missing studies, changed rules, cut-off answers, and the like."""
         lines = [self.missing, self._changed_rules, *self.warnings, self._alternatives]
         return [line for line in lines if line]
 
     @cached_property
     def _changed_rules(self) -> str:
-        """Describe rules or code that differ from those registered; "" if none do."""
+        """Describe the rules or the code that differ from those registered; "" if none do."""
         if self.registered is None:
             return ""
         lines = changed_rules(self.registered.registration, self.request)
@@ -198,7 +217,7 @@ class Findings(Evidence):
 
     @cached_property
     def warnings(self) -> list[str]:
-        """Where most answers were cut off by their length, by model: claims that rest on them are barred."""
+        """Settings in which most answers were cut off by their length, by model; no claim can use them."""
         lines = []
         for model in self.models:
             cut_off = [s for s in settings_of(self.request) if self.cut_off((s,), model)]
@@ -210,7 +229,7 @@ class Findings(Evidence):
 
     @cached_property
     def _alternatives(self) -> str:
-        """What a file's gold answers seem to hold beside each other, where each counts as one text."""
+        """Report gold answers of a file that seem to hold several answers in one text; "" if none do."""
         if is_named(self.request.data) or self.request.split_alternatives:
             return ""
         golds: dict[str, list[str]] = {}
@@ -223,7 +242,7 @@ class Findings(Evidence):
         return alternatives.said(golds)
 
     def summary(self) -> dict[str, Any]:
-        """The headline numbers: models, claims with verdicts, findings, accuracies, what was left out."""
+        """Return the main results: models, claims with verdicts, findings, accuracies, what was left out."""
         right = {
             name: {
                 model: as_json(number)
@@ -251,7 +270,7 @@ class Findings(Evidence):
 
 
 class _ExtraRun(Findings):
-    """The findings of an extra run in the same directory."""
+    """The findings of an extra run in a run's directory."""
 
     def __init__(self, run: Run, request: Request, plan: Plan, main: Findings) -> None:
         Evidence.__init__(self, run, request, plan, _measured(request))
@@ -259,7 +278,7 @@ class _ExtraRun(Findings):
 
     @cached_property
     def label(self) -> str:  # type: ignore[override]
-        """Models and data, with a number where file names of two extra runs would be the same."""
+        """Models and data, with a number if two extra runs would have the same file names."""
         subject = _subject(self)
         same = [run for run in self._main.extra_runs if slug(_subject(run)) == slug(subject)]
         return f"{subject} ({same.index(self) + 1})" if len(same) > 1 else subject
@@ -273,19 +292,22 @@ class _ExtraRun(Findings):
 
 
 def _subject(run: Findings) -> str:
-    """Name models and data, as "twin/mdm on long:continuation"."""
+    """Name models and data, as in "twin/mdm on long:continuation"."""
     text = f"{' and '.join(run.models)} on {PurePath(run.request.data).name}"
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
 
 
 def _measured(request: Request) -> dict[str, Measure]:
-    """What shards hold values of: measures of traces, and experiments."""
+    """Return the measures and experiments whose values the shards hold."""
     return {**measures_of(request), **experiments_of(request)}
 
 
 def _as_run(run: Run, request: Request) -> Plan:
-    """The plan that was run. Where an earlier version asked in other settings than this one would, what
-    a shard of answers holds is what it says itself, and what is not there was not asked."""
+    """Return the plan that was run.
+
+    An earlier version may have asked in other settings than this version would. A shard of answers then says
+    itself what it holds, and settings without a shard count as not asked.
+    """
     manifest = run.manifest() or {"result": {"shards": []}}
     lying = {shard["shard"] for shard in manifest["result"]["shards"]}
     try:
@@ -309,6 +331,6 @@ def _as_run(run: Run, request: Request) -> Plan:
 
 
 def _order(number: str) -> tuple[int, str]:
-    """Claims in the order of their numbers: 9a before 9b before 10."""
+    """Sort claims by their numbers: 9a before 9b before 10."""
     digits = number.rstrip("abcdefghijklmnopqrstuvwxyz")
     return int(digits) if digits.isdigit() else 10**9, number

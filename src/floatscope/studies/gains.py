@@ -1,7 +1,7 @@
-"""Gains from passages, question by question, of two models: what claim 7 is decided by.
+"""Compare the gains of two models from passages, question by question: the quantity of claim 7.
 
-Answers come in as columns (one value per question, beside its id) and go out as numbers, or as the
-reason why they cannot test the claim. No run is read here.
+Answers come in as columns (one value per question, beside its id). The result is numbers, or the reason why
+they cannot test the claim. No run is read here.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,11 +23,11 @@ CEILING = 0.95
 
 
 class Unpaired(ValueError):
-    """The answers are not answers to the same questions."""
+    """The error if the answers do not belong to the same questions."""
 
 
 def aligned(tables: Sequence[Columns]) -> list[dict[str, np.ndarray]]:
-    """The questions that stand in all tables, in the first one's order."""
+    """Return the questions that all tables share, in the order of the first table."""
     places = []
     for table in tables:
         at = {str(name): i for i, name in enumerate(table["id"])}
@@ -65,24 +65,27 @@ class Gains:
 
     @classmethod
     def of(cls, tables: Sequence[Columns], score: str = "contains") -> "Gains":
-        """From aligned tables in the order of the fields."""
+        """Build from aligned tables, in the order of the fields."""
         gains = cls(*(np.asarray(table[score], float) for table in tables))
         return replace(gains, clusters=tables[0].get("cluster"))
 
     def among(self, these: Bool[np.ndarray, " n"]) -> "Gains":
+        """Return the gains of a selection of questions."""
         some = {name: x[these] for name, x in vars(self).items() if x is not None}
         return Gains(**some)
 
     @property
     def mdm(self) -> Float[np.ndarray, " n"]:
+        """Gain of the diffusion model by question."""
         return self.mdm_read - self.mdm_closed
 
     @property
     def arm(self) -> Float[np.ndarray, " n"]:
+        """Gain of the causal model by question."""
         return self.arm_read - self.arm_closed
 
     def theta(self, factor: float = TWICE) -> Number | None:
-        """The primary quantity, with the interval that decides."""
+        """Return the primary quantity with the interval that decides."""
         label = f"gain of the MDM − {factor:g} × gain of the ARM"
         return number(
             self.mdm - factor * self.arm,
@@ -95,7 +98,7 @@ class Gains:
         )
 
     def bar(self, factor: float = TWICE) -> str:
-        """Why these answers cannot test it, and what would; "" if they can."""
+        """Say why these answers cannot test the claim, and what would; "" if they can."""
         shares = {"MDM": self.mdm_closed, "ARM": self.arm_closed}
         for model, closed in shares.items():
             if not KNOWS[0] <= closed.mean() <= KNOWS[1]:

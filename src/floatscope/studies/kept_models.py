@@ -1,4 +1,4 @@
-"""Models that a worker keeps between shards: small ones together; a large one, and one of its controls."""
+"""The models that a worker keeps between shards: several small ones, or a large one with one control."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -13,12 +13,13 @@ Key = tuple[str, str | None, str, int | None]  # name, device, dtype, and the se
 
 
 class KeptModels:
-    """The oldest go when the next, taken to be as large as the largest so far, would not fit in ROOM.
+    """A cache of models. The oldest are dropped if the next model would not fit into ROOM.
 
-    A trained model stays beside its control, whatever the room: a shard needs both. Where there is no room
-    for a second control, the network of the first is given the weights of the other seed, which are
-    permuted from the trained model's, so that a run loads a control once. Whoever holds the first can no
-    longer use it. Relative paths begin at `folder`, by default the working directory.
+    The next model is assumed to be as large as the largest so far. A trained model is kept beside its
+    control in any case, because a shard needs both. If there is no room for a second control, the network of
+    the first gets the weights of the other seed, which are permuted from the trained model's, so that a run
+    loads a control only once; the first control can then no longer be used. Relative paths begin at
+    `folder`, by default the working directory.
     """
 
     def __init__(self, folder: Path = Path()) -> None:
@@ -26,7 +27,7 @@ class KeptModels:
         self.kept: dict[Key, Model] = {}
 
     def get(self, name: str, device: str | None, dtype: str, control: int | None) -> Model:
-        """The trained model, or its untrained control of this seed."""
+        """Return the trained model, or its untrained control with this seed."""
         key = name, device, dtype, control
         if key not in self.kept:
             model = self._refilled(key) if self._full() else None
@@ -38,7 +39,7 @@ class KeptModels:
         return sum(sizes) + max(sizes, default=0) > ROOM
 
     def _refilled(self, key: Key) -> Model | None:
-        """Make the control of another control of the same model, if both are here."""
+        """Make a control from another control of the same model, if both are in memory."""
         *own, seed = key
         trained = self.kept.get((*own, None))  # type: ignore[arg-type]
         other = next((k for k in self.kept if [*k[:3]] == own and k[3] is not None), None)

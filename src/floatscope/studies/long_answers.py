@@ -1,7 +1,8 @@
-"""How long answers are, and what cannot be asked of long ones, in the words of a claim.
+"""The length of answers, and what cannot be asked of long ones, as text for claims.
 
-Steps that fill in end tokens say nothing, so an answer's length is its content tokens. A text to go on
-with and a summary are neither right nor wrong, and running text is one domain. Nothing is decided here.
+Steps that fill in end tokens are meaningless, so an answer's length is its number of content tokens.
+Continuations and summaries are neither right nor wrong, and running text is a single domain. Nothing is
+decided here.
 """
 
 import numpy as np
@@ -16,12 +17,12 @@ LONG = 48  # content tokens of an answer whose steps are worth comparing
 
 
 def content_tokens(content: np.ndarray, most: float = np.inf) -> Number | None:
-    """The mean over decodings of `most` tokens; None where no end token is known."""
+    """Return the mean number of content tokens, out of `most`; None if no end token is known."""
     return number(content, "content tokens per decoding", "tokens", bounds=(0, most), smooth=True)
 
 
 def at_length(length: Number | None) -> str:
-    """What a claim says of the length it was decided at."""
+    """Describe the length at which a claim was decided."""
     if length is None:
         return ""
     few = "" if length.value >= LONG else f", fewer than {LONG}"
@@ -29,7 +30,7 @@ def at_length(length: Number | None) -> str:
 
 
 def no_answers(request: Request) -> str:
-    """Why nothing can be called right on this task; "" if it can."""
+    """Say why no answer on this task is right or wrong; "" if answers are."""
     if request.asks.has_answer:
         return ""
     what = "a continuation" if request.asks is Asks.CONTINUATION else "a summary"
@@ -40,17 +41,17 @@ def no_answers(request: Request) -> str:
 
 
 def no_passages(request: Request) -> str:
-    """Why nothing can be read off passages on this task; "" if it can."""
+    """Say why this task has no passages to read; "" if it has."""
     if request.asks is not Asks.CONTINUATION:
         return ""
-    return f"{request.data} has no passages to look at: --data long:answer has."
+    return f"{request.data} has no passages: use --data long:answer."
 
 
 def one_domain(request: Request) -> str:
-    """Why questions cannot be compared with prose on this task; "" if they can."""
+    """Say why questions of this task cannot be compared with prose; "" if they can."""
     if request.asks is not Asks.CONTINUATION:
         return ""
     return (
-        f"{request.data} is running text, and so is the prose it would be compared with: ask questions "
+        f"{request.data} is running text, like the prose it would be compared with: ask questions "
         "(--data long:answer, or world:nine)."
     )

@@ -15,8 +15,8 @@ T = TypeVar("T")
 class Measuring(Generic[T]):
     """Run jobs in threads; results come in the order in which jobs were added.
 
-    `add` returns when all jobs of the batch before are done, so that at most two batches are in memory: one
-    that is measured, and one that is traced. The first error of a job is raised by `add` or `finish`.
+    `add` returns when all jobs of the previous batch are done, so that at most two batches are in memory:
+    one that is measured, and one that is traced. The first error of a job is raised by `add` or `finish`.
     """
 
     def __init__(self, threads: int = 1) -> None:
@@ -30,7 +30,7 @@ class Measuring(Generic[T]):
         self._pool.shutdown(cancel_futures=True)
 
     def add(self, jobs: Iterable[Callable[[], T]]) -> None:
-        """Begin the jobs of a batch, each as soon as `jobs` gives it."""
+        """Start the jobs of a batch, each as soon as `jobs` yields it."""
         begun = []
         for job in jobs:
             begun.append(self._pool.submit(job))
@@ -39,7 +39,7 @@ class Measuring(Generic[T]):
         self._waiting = begun
 
     def finish(self) -> list[T]:
-        """Wait for the last batch; return the results of all."""
+        """Wait for the last batch, and return the results of all batches."""
         self._collect()
         return self._results
 
@@ -49,7 +49,7 @@ class Measuring(Generic[T]):
 
 
 def threads_of(workers: int) -> int:
-    """Share the machine's cores among the workers on it, within what OMP_NUM_THREADS allows."""
+    """Share the machine's cores among its workers, within what OMP_NUM_THREADS allows."""
     cores = usable_cores()
     allowed = os.environ.get("OMP_NUM_THREADS", "")
     share = cores // max(workers, 1)

@@ -1,4 +1,4 @@
-"""From a measure's finding to one number for a sentence: over layers, with interval and null."""
+"""Reduce a measure's result to one number for a sentence: over layers, with interval and null."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
@@ -30,7 +30,7 @@ def overall(
     *,
     level: float = 0.95,
 ) -> Number | None:
-    """The mean over layers (all, or some) and whatever else the value has, example by example."""
+    """Average a value over layers (all, or a slice) and all other dimensions, example by example."""
     each = _each(result, name, layers)
     if result is None or each is None:
         return None
@@ -51,7 +51,10 @@ def overall_controls(
     *,
     level: float = 0.95,
 ) -> Number | None:
-    """The same of several untrained networks on the same prompts, as `of_networks`."""
+    """Average a value as `overall` does, over several untrained networks on the same prompts.
+
+    The interval is that of `of_networks`.
+    """
     every = [each for one in networks if (each := _each(one, name, layers)) is not None]
     if not every:
         return None
@@ -67,11 +70,11 @@ def of_networks(
     level: float = 0.95,
     bounds: tuple[float, float] | None = None,
 ) -> Number | None:
-    """The mean over networks and prompts, with an interval for one more network of the kind.
+    """Average over networks and prompts, with an interval for one further network of the same kind.
 
-    A trained network is beyond untrained ones only if it is beyond what one more of them could give, so
-    the interval holds the variance between networks, and not that of their mean alone. It stays inside
-    `bounds`. None for fewer than two networks.
+    A trained network exceeds untrained ones only if it exceeds what a further one could give. The interval
+    therefore holds the variance between networks, not that of their mean. It stays within `bounds`. None for
+    fewer than two networks.
     """
     if len(values) < 2:
         return None
@@ -82,7 +85,7 @@ def of_networks(
 
 
 def _each(result: Result | None, name: str, layers: slice) -> np.ndarray | None:
-    """One value per example; NaN where it does not apply, None where it never does."""
+    """Return one value per example, NaN where it does not apply; None if it never applies."""
     if result is None or name not in result.examples:
         return None
     array = _chosen(result.examples[name], layers)
@@ -109,10 +112,10 @@ def number(
     smooth: bool = False,
     clusters: Sequence[str] | np.ndarray | None = None,
 ) -> Number | None:
-    """The mean of one value per example, with its interval; None where no example has one.
+    """Average one value per example, with an interval; None if no example has a value.
 
-    `bounds`: between which ends a value must lie, as SHARES and DIFFERENCES of `stats.intervals`.
-    `smooth` and `clusters` are those of `stats.intervals.mean`; n is the number of clusters.
+    `bounds` are the range of a value, such as SHARES and DIFFERENCES of `stats.intervals`. `smooth` and
+    `clusters` are those of `stats.intervals.mean`; n is the number of clusters.
     """
     values = np.asarray(values, float)
     if clusters is not None:
@@ -136,11 +139,11 @@ def beyond_networks(
     fixed: bool = False,
     most_free: float = np.inf,
 ) -> Number | None:
-    """The mean of trained − controls by prompt, with the variance between controls in the interval.
+    """Average trained − controls by prompt, with the variance between controls in the interval.
 
-    Values by prompt; `bounds` and `fixed` are those of `stats.intervals.beyond_controls`. `most_free` limits
-    the degrees of freedom of the variance between controls, for controls that follow a skewed distribution.
-    None where no prompt has a value, and without any control.
+    Values are by prompt; `bounds` and `fixed` are those of `stats.intervals.beyond_controls`. `most_free`
+    limits the degrees of freedom of the variance between controls, for controls that follow a skewed
+    distribution. None if no prompt has a value, or without controls.
     """
     names = [name for name, value in trained.items() if not np.isnan(value)]
     several = np.array([[own.get(name, np.nan) for name in names] for own in controls])
@@ -162,7 +165,7 @@ def beyond_networks(
 
 
 def lifted(number: Number) -> Number:
-    """A share over its null, with the interval's ends over it too."""
+    """Divide a share and the ends of its interval by its null."""
     null = number.null or float("nan")
     low, high = (None if x is None else x / null for x in (number.low, number.high))
     return Number(f"{number.label}, lift", number.value / null, low, high, 1.0, "×", number.n)
@@ -173,12 +176,12 @@ def _chosen(array, layers: slice):  # type: ignore[no-untyped-def]  # xarray in,
 
 
 def third(result: Result | None, which: str) -> slice:
-    """The first or the last third of the layers."""
+    """Return the slice of the first or the last third of the layers."""
     return layer_thirds(0 if result is None else int(result.data.sizes.get("layer", 0)))[which]
 
 
 def thirds(results: Mapping[str, Result], name: str) -> Iterator[tuple[str, str, str]]:
-    """Each model, with a multiple in the first and in the last third of its layers as text."""
+    """Yield each model with its multiples in the first and in the last third of its layers, as text."""
     for model, result in results.items():
         first, last = (overall(result, name, "", "×", third(result, w)) for w in ("first", "last"))
         if first and last:

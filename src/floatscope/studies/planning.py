@@ -1,4 +1,4 @@
-"""From a request to a plan: every piece of work once, whichever studies want it."""
+"""Turn a request into a plan: every piece of work once, however many studies need it."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -20,15 +20,16 @@ MOST = 200_000  # shards of a run
 
 
 def studies_of(request: Request) -> list[Study]:
+    """Return the studies of a request."""
     return [STUDIES.named(name) for name in dict.fromkeys(request.studies)]
 
 
 def measures_of(
     request: Request, *, controlled: bool = False, domain: str | None = None
 ) -> dict[str, Measure]:
-    """All measures by name; those taken of the untrained control too; or those of one domain.
+    """Return measures by name: all, those of untrained controls too, or those of one domain.
 
-    One name means one measure in every study.
+    A name stands for the same measure in every study.
     """
     measures: dict[str, Measure] = {}
     for study in studies_of(request):
@@ -41,41 +42,40 @@ def measures_of(
             if controlled and name not in own:
                 continue
             if measures.setdefault(name, measure) != measure:
-                raise UsageError(f"two studies mean different things by {name!r}", "Rename one.")
+                raise UsageError(f"two studies define {name!r} differently", "Rename one.")
     return measures
 
 
 def experiments_of(request: Request) -> dict[str, Experiment]:
-    """All experiments by name. One name means one experiment in every study."""
+    """Return all experiments by name; a name stands for the same experiment in every study."""
     experiments: dict[str, Experiment] = {}
     for study in studies_of(request):
         for name, experiment in study.experiments(request).items():
             if experiments.setdefault(name, experiment) != experiment:
-                raise UsageError(f"two studies mean different things by {name!r}", "Rename one.")
+                raise UsageError(f"two studies define {name!r} differently", "Rename one.")
     return experiments
 
 
 def held_out(request: Request) -> int:
-    """Questions, behind those that are asked, on which experiments choose what to do."""
+    """Count the questions, after those that are asked, on which experiments make their choices."""
     return max((one.others for one in experiments_of(request).values()), default=0)
 
 
 def settings_of(request: Request) -> dict[str, Setting]:
+    """Return all settings by name."""
     settings: dict[str, Setting] = {}
     for study in studies_of(request):
         for setting in study.settings(request):
             other = settings.get(setting.name, setting)
             if replace(other, questions=setting.questions) != setting:
-                raise UsageError(
-                    f"two studies mean different things by {setting.name!r}", "Rename."
-                )
+                raise UsageError(f"two studies define {setting.name!r} differently", "Rename one.")
             # Asked once, as often as the one that asks most: pairs are found by a question's id.
             settings[setting.name] = max((other, setting), key=lambda s: questions_of(s, request))
     return settings
 
 
 def questions_of(setting: Setting, request: Request) -> int:
-    """How many questions are asked in a setting."""
+    """Return how many questions are asked in a setting."""
     if setting.questions:
         return setting.questions
     side = None if setting.decides else request.side_questions
@@ -83,9 +83,9 @@ def questions_of(setting: Setting, request: Request) -> int:
 
 
 def plan(request: Request, most: int = MOST) -> Plan:
-    """The shards of a run, then those of each further run in it; `run` in a shard's spec is its number.
+    """Return the shards of a run, then those of its extra runs; `run` in a shard's spec is their number.
 
-    More than `most` are an error, and are not made: a request from a file may ask for any number.
+    More than `most` shards are an error and are not created: a request from a file may ask for any number.
     """
     shards = list(islice(_every(request), most + 1))
     if len(shards) > most:
@@ -104,7 +104,7 @@ def _every(request: Request) -> Iterator[Shard]:
 
 
 def _marked(request: Request) -> Iterator[Shard]:
-    """The shards of one run; the first of them lists what could not be read of the data."""
+    """Yield the shards of one run; the first of them lists the records that could not be read."""
     shards = _shards(request)
     for first in islice(shards, 1):
         yield Shard(first.id, {**first.spec, "first": True})
@@ -112,13 +112,13 @@ def _marked(request: Request) -> Iterator[Shard]:
 
 
 def part_of(whole: Plan, number: int) -> Plan:
-    """The shards of the run itself (0), or of one of the further runs in it."""
+    """Return the shards of the main run (0), or of one of its extra runs."""
     own = tuple(shard for shard in whole.shards if shard.spec.get("run", 0) == number)
     return Plan(whole.request, whole.worker, own)
 
 
 def _shards(request: Request) -> Iterator[Shard]:
-    """In an order that changes models seldom."""
+    """Yield shards in an order that seldom changes the model."""
     wanted = [d for study in studies_of(request) for d in study.domains(request)]
     domains = list(dict.fromkeys(wanted)) if measures_of(request) or request.view else []
     settings = settings_of(request)
@@ -150,7 +150,7 @@ def _shards(request: Request) -> Iterator[Shard]:
 def _experiments(
     request: Request, m: int, model: str, experiments: dict[str, Experiment], seed: int | None
 ) -> Iterator[Shard]:
-    """Of the model itself, or of its untrained control with this seed."""
+    """Yield the shards of experiments on the model itself, or on its untrained control with this seed."""
     own = {} if seed is None else {"control": seed}
     named = f"{m}" if seed is None else f"{m}-control-{seed}"
     for name in experiments:

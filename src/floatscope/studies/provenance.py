@@ -1,7 +1,7 @@
-"""Where a run's relative paths begin, and checksums of the files it reads beside its models.
+"""Find the folder in which a run's relative paths begin, and compute checksums of its files.
 
 A run is repeated from its run.json: the request as it was stored, with paths that begin in the working
-directory or, if they lead nowhere there, in the folder where the run was made. Files are read whole and
+directory or, if they do not exist there, in the folder where the run was made. Files are read completely and
 hashed; nothing is copied. Models have fingerprints, which workers report with every shard.
 """
 
@@ -28,7 +28,7 @@ def file_digests(request: Request, folder: Path) -> dict[str, str]:
 
 
 def plugin_digests(plugins: Iterable[str]) -> dict[str, str]:
-    """Return the sha256 of every plugin's file; of a module by name, of the file Python finds for it."""
+    """Return the sha256 of every plugin's file; for a module by name, of the file that Python finds."""
     files = {plugin: _plugin_file(plugin) for plugin in dict.fromkeys(plugins)}
     return {PLUGIN + name: _digest(file) for name, file in files.items() if file is not None}
 
@@ -51,7 +51,7 @@ def data_digests(parts: Iterable[Request], folder: Path) -> dict[str, str]:
 
 
 def is_run(fields: Mapping[str, Any]) -> bool:
-    """Tell a run.json from a request that somebody wrote."""
+    """Return whether the fields are those of a run.json, and not of a request written by hand."""
     return {"schema", "worker", "request", "fingerprint"} <= fields.keys()
 
 
@@ -60,8 +60,9 @@ def without_plugins(
 ) -> dict[str, Any]:
     """Return the fields of a file without the plugins that they name, in any of their parts.
 
-    A plugin is Python that runs as the user, and the file may be anybody's: plugins are loaded because
-    the command line names them. Refuse a file that names some where the command line names none.
+    A plugin is Python code that runs as the user, and the file may come from anybody: plugins are only
+    loaded if the command line names them. A file that names plugins is refused if the command line names
+    none.
     """
     lists = [part["plugins"] for part in parts_of(fields) if part.get("plugins")]
     named = [str(one) for some in lists for one in (some if isinstance(some, list) else [some])]
@@ -78,9 +79,9 @@ def without_plugins(
 def repeated(
     run: Mapping[str, Any], where: Path, given: Mapping[str, Any]
 ) -> tuple[dict[str, Any], Path]:
-    """Return the request of a run.json, and the folder in which its paths lead somewhere.
+    """Return the request of a run.json, and the folder in which its paths exist.
 
-    `given` are fields that come before them: data that are not asked for need not be there.
+    `given` are fields that replace those of the file: data that they replace need not exist.
     """
     run = require_run(dict(run), where)
     fields = {**without_plugins(run["request"], given, where), **given}
@@ -88,7 +89,7 @@ def repeated(
 
 
 def folder_of(run: Mapping[str, Any], request: Request, where: Path) -> Path:
-    """Return where everything that a request reads is, unchanged: here, or where the run was made."""
+    """Return the folder that holds all files of a request unchanged: this one, or where the run was made."""
     used = {part.data for part in (request, *request.extra_runs)}
     sources = run.get("sources", {})
     told = {name.removeprefix(DATA): sources[name] for name in sources if name.startswith(DATA)}
@@ -110,15 +111,16 @@ def folder_of(run: Mapping[str, Any], request: Request, where: Path) -> Path:
         if _digest(Path(located(path, folder)).expanduser()) != digest:
             raise UsageError(
                 f"{where}: {path} is not what the run read (sha256 was {digest[:12]}…)",
-                "Put that file back; or give other data to a run of its own.",
+                "Restore that file, or use a new run for other data.",
             )
     return folder
 
 
 def _models(request: Request, made_in: Path) -> list[str]:
-    """Paths of models and adapters; names of embedded models and hub ids are none.
+    """Return the paths of models and adapters; names of embedded models and hub ids are left out.
 
-    What looks like a name is a path if it was one where the run was made: `adapted` for `./adapted`.
+    A spec that looks like a name counts as a path if it was one where the run was made: `adapted` for
+    `./adapted`.
     """
     parts = (request, *request.extra_runs)
     specs = [ModelSpec.parse(text) for part in parts for text in part.models]

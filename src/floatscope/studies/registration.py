@@ -1,10 +1,10 @@
-"""The registration of a run: rules, n, stopping rule, controls and settings, as they stood before the run.
+"""The registration of a run: rules, n, stopping rule, controls and settings, as they were before the run.
 
 It is written as `registration.json` into the run's directory before the first shard is computed. Its sha256
-is stored in `run.json` among the run's sources, and in the event of `log.jsonl` that says when it was
-written. The same request and the same code of Floatscope give the same bytes: no time stands in it. It can
-be written earlier (`study --register-only FILE`), kept where a third party can date it, and given to the run
-(`--registration FILE`), which must agree with it.
+is stored in `run.json` among the run's sources, and in the event of `log.jsonl` that records when it was
+written. The same request and the same code of Floatscope give the same bytes, because it contains no time.
+It can be written earlier (`study --register-only FILE`), deposited where a third party can date it, and
+passed to the run (`--registration FILE`), which must agree with it.
 """
 
 import hashlib
@@ -68,7 +68,7 @@ class RegisteredClaim(_Part):
 
 
 class RegisteredControls(_Part):
-    """Untrained networks that claims are held against."""
+    """Untrained networks that claims are compared with."""
 
     number: int
     kind: str
@@ -76,7 +76,7 @@ class RegisteredControls(_Part):
 
 
 class RegisteredRun(_Part):
-    """One run, or one of the further runs in its directory."""
+    """The registration of the main run or of one extra run in its directory."""
 
     models: tuple[str, ...]
     data: str
@@ -88,7 +88,7 @@ class RegisteredRun(_Part):
 
 
 class Registration(_Part):
-    """All of it."""
+    """The complete registration file."""
 
     floatscope: str
     code: str = ""  # sha256 of the source files that decide; "" in files of earlier versions
@@ -120,7 +120,7 @@ class Registration(_Part):
 
 @dataclass(frozen=True)
 class Registered:
-    """A run's registration as it was found, with its checksum and when it was written ("" if unknown)."""
+    """A registration that was read, with its checksum and the time when it was written ("" if unknown)."""
 
     registration: Registration
     data: bytes
@@ -129,7 +129,7 @@ class Registered:
 
 
 def registration_of(request: Request) -> Registration:
-    """Write down what a request asks, before anything is run."""
+    """Write the registration of a request, before anything is run."""
     parts = {"run": request} | {
         f"extra-{i}": extra for i, extra in enumerate(request.extra_runs, 1)
     }
@@ -171,8 +171,8 @@ def read_registration(path: Path, request: Request) -> bytes:
     earlier = _decode(data, path, UsageError)
     if found := earlier.differences(registration_of(request)):
         raise UsageError(
-            f"{path} does not agree with what is asked: {_listed(found)}",
-            "Ask for what was registered; or register what you ask for, in a new file, before it is run.",
+            f"{path} does not agree with the request: {_listed(found)}",
+            "Request what was registered, or register this request in a new file before the run.",
         )
     return data
 
@@ -180,9 +180,10 @@ def read_registration(path: Path, request: Request) -> bytes:
 def registration_for(
     request: Request, directory: Path | str, *, overwrite: bool, given: Path | None
 ) -> bytes | None:
-    """Return what a run writes into its directory before its first shard; None: it was begun without.
+    """Return the registration to write before the first shard; None if the run was begun without one.
 
-    A run that has stored a shard keeps the registration it was begun with, and cannot get one afterwards.
+    A run that has stored a shard keeps the registration that it was begun with, and cannot get one
+    afterwards.
     """
     earlier = None if given is None else read_registration(given, request)
     run = Run(directory)
@@ -195,17 +196,17 @@ def registration_for(
         )
         raise RunError(
             f"{directory} was begun {begun}",
-            "A registration comes before the first shard: choose another --out, or begin anew "
+            "A registration comes before the first shard: choose another --out, or start again "
             "(--overwrite).",
         )
     return None if there is None else there.data
 
 
 def registered(run: Run) -> Registered | None:
-    """Read a run's registration; None where it was begun without one. Refuse one that was changed.
+    """Read a run's registration; None if it was begun without one. Refuse a registration that was changed.
 
-    The log says with which registration the run was begun. Where run.json names a checksum too, the file
-    must have both; a damaged run.json is written anew and is not asked.
+    The log records with which registration the run was begun. If run.json holds a checksum as well, the file
+    must match both. A damaged run.json is written again and is not consulted.
     """
     noted = _noted(run)
     if noted is None:
@@ -232,7 +233,7 @@ def registered(run: Run) -> Registered | None:
 
 
 def changed_rules(earlier: Registration, request: Request) -> list[str]:
-    """Name what differs between the rules that were registered and those that decide here."""
+    """Name the differences between the registered rules and those of this version."""
     now = registration_of(request)
     lines: list[str] = []
     for name, run in now.runs.items():
@@ -248,7 +249,7 @@ def changed_rules(earlier: Registration, request: Request) -> list[str]:
 
 
 def changed_code(earlier: Registration) -> str:
-    """Say that other code decides here than was registered; "" if it is the same, or none was registered."""
+    """Say that the code differs from the registered code; "" if it is the same or none was registered."""
     now = code_digest()
     if earlier.code in ("", now):
         return ""
@@ -268,13 +269,13 @@ def rules_of(registration: Registration) -> dict[str, dict[str, Any]]:
 
 
 def _fields(claim: RegisteredClaim) -> dict[str, Any]:
-    """Return what decides beside the method: not the wording of the claim, nor the n that was planned."""
+    """Return what decides, besides the method: neither the claim's wording nor the planned n."""
     fields = {"quantity", "delta", "of_layers", "unit", "direction", "untrained", "level"}
     return claim.model_dump(mode="json", include=fields)
 
 
 def _method_differences(before: RegisteredClaim, now: RegisteredClaim, where: str) -> list[str]:
-    """Name the first line in which two methods differ; they are too long to be quoted."""
+    """Name the first line in which two methods differ; complete methods are too long to quote."""
     if before.method == now.method:
         return []
     if not before.method:
@@ -285,7 +286,7 @@ def _method_differences(before: RegisteredClaim, now: RegisteredClaim, where: st
 
 
 def _noted(run: Run) -> tuple[str, str] | None:
-    """Return the checksum and the time of the last registration that the log says was written."""
+    """Return the checksum and the time of the last registration recorded in the log."""
     found = None
     for event in run.events():
         if event.get("event") == "wrote" and event.get("file") == NAME:
@@ -344,7 +345,7 @@ def _claim(rule: Rule, study: Study, request: Request) -> RegisteredClaim:
 
 
 def _planned(study: Study, request: Request) -> dict[str, int]:
-    """How many prompts are traced and how many questions asked for a study's claims."""
+    """Count the prompts that are traced and the questions that are asked for a study's claims."""
     planned = {"prompts traced": request.limit} if study.measures(request) else {}
     settings = [s for s in study.settings(request) if s.decides] or [*study.settings(request)]
     asked = [questions_of(setting, request) for setting in settings]

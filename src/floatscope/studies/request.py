@@ -1,6 +1,6 @@
-"""What a user asks for: which studies, of which models, on what data. Validated, and nothing else.
+"""The request of a run: which studies, of which models, on what data. It only validates.
 
-It is JSON through and through: flags, a YAML or TOML file and run.json hold the same fields.
+Command-line options, a YAML or TOML file and run.json all have the same fields.
 """
 
 import tomllib
@@ -33,7 +33,53 @@ AUTO = "auto"
 
 
 class Request(BaseModel):
-    """A run. Every field but `extra_runs` is an option of `floatscope study` too."""
+    """A request for a run. Every field except `extra_runs` is also an option of `floatscope study`.
+
+    Args:
+        studies (tuple of str): Names of the studies, 1 to 100.
+        models (tuple of str): Model specs, such as "pair/mdm" or "ours=DIR,family=Llama"; a file may have
+            tables.
+        data (str): Name of a task or path of a file of records; "world:nine" by default.
+        limit (int): Number of examples that are traced; 24 by default.
+        questions (int): Number of questions asked in each setting; 40 by default.
+        gain_questions (int): The same for the settings without and with passages of claim 7; by default
+            `questions`.
+        side_questions (int): The same for settings that decide no claim; by default `questions`.
+        asked_as (str): Condition under which questions are asked; "as-is" by default.
+        traced_as (str): Condition under which examples are traced; "as-is" by default.
+        length (int): Number of masks, or of tokens to generate; 16 by default.
+        steps (int): Number of decoding steps; by default that of the sampler.
+        sampler (str): Sampler with its settings, such as "confidence,temperature=0.7"; "confidence" by
+            default.
+        frequencies (str): A .npy file with the share of each token id in a corpus; None by default.
+        heads (int): Number of strongest retrieval heads that the study `ablation` removes; by default its
+            own choice.
+        template (str): "auto" (by default), "plain" or "world".
+        chat (bool): Whether prompts are wrapped in the model's chat template; by default if it has one.
+        controls (int): Number of untrained controls of every model, 0 to 100: permuted weights, as sharp as
+            the trained ones; 5 by default.
+        view (int): Number of examples that the viewer shows; 6 by default.
+        keep_traces (bool): Store the complete traces of those examples in the run's folder `traces`; False
+            by default.
+        shard (int): Number of examples in a shard; 8 by default.
+        batch_size (int): Number of questions decoded together; 8 by default.
+        batch (int): Number of examples traced together. None (by default) or "auto": as many as fit on a
+            GPU, one on a CPU.
+        seed (int): Seed of all random choices; 0 by default.
+        skip (int): Number of records to skip at the start of the data; 0 by default.
+        device (str): Device of the models, such as "cuda" or "cpu"; by default a GPU if there is one.
+        dtype (str): Number format of the weights; "auto" (by default) is bfloat16 on a GPU and float32 on a
+            CPU.
+        threads (int): Threads of a model on a CPU, 1 to 1024; 1 by default. It does not depend on the number
+            of workers; measures use the remaining cores.
+        skip_bad (bool): Leave out records that cannot be used and list them; False by default.
+        split_alternatives (bool): Accept each part of a gold answer like "a or b" as right too; False by
+            default.
+        chosen_on (str): Name of other data on which these settings were chosen; "" by default.
+        plugins (tuple of str): Modules or .py files that every worker imports first; () by default.
+        extra_runs (tuple of Request): Further runs in the same directory; each gives only the fields that
+            differ.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -80,16 +126,17 @@ class Request(BaseModel):
     extra_runs: tuple["Request", ...] = ()
 
     def as_json(self) -> dict[str, Any]:
-        """As run.json and shard keys hold it."""
+        """Return the fields as run.json and shard keys hold them."""
         return self.model_dump(mode="json", exclude={"extra_runs": {"__all__": {"extra_runs"}}})
 
     @property
     def asks(self) -> Asks:
-        """What the data ask for."""
+        """What the records of the data ask for."""
         return asks(self.data)
 
     @property
     def control_seeds(self) -> tuple[int, ...]:
+        """Seeds of the untrained controls."""
         return tuple(range(self.seed, self.seed + self.controls))
 
     @model_validator(mode="before")
@@ -110,7 +157,7 @@ class Request(BaseModel):
     @field_validator("models", mode="before")
     @classmethod
     def _specs(cls, value: Any) -> Any:
-        """Tables become texts, so that a model is one text in shards, messages and on the command line."""
+        """Turn tables into text, so that a model is one text in shards, messages and commands."""
         if not isinstance(value, list | tuple):
             return value
         try:
@@ -155,7 +202,15 @@ def parts_of(fields: Mapping[str, Any]) -> tuple[Mapping[str, Any], ...]:
 
 
 def request_of(fields: dict[str, Any], where: str = "") -> Request:
-    """A request, or an error that names the field and the place it came from."""
+    """Validate the fields of a request.
+
+    Args:
+        fields (dict): The fields of `Request`.
+        where (str): Where they come from, for messages; "" by default.
+
+    Raises:
+        UsageError: If a field is unknown or wrong.
+    """
     try:
         return Request.model_validate(fields)
     except ValidationError as error:
@@ -172,7 +227,7 @@ def request_of(fields: dict[str, Any], where: str = "") -> Request:
 
 
 def _parse_yaml(raw: bytes) -> Any:
-    """Parse YAML without merge keys: merges of merges take longer than any file is worth."""
+    """Parse YAML without merge keys: nested merges can take unbounded time."""
     import yaml
 
     class Loader(yaml.SafeLoader):
@@ -184,7 +239,14 @@ def _parse_yaml(raw: bytes) -> Any:
 
 
 def read_request(path: Path) -> dict[str, Any]:
-    """The fields of a .toml, .yaml or .json file."""
+    """Read the fields of a request from a file.
+
+    Args:
+        path (Path): A .toml, .yaml, .yml or .json file.
+
+    Returns:
+        The fields, which are not validated yet: pass them to `request_of`.
+    """
     if path.suffix not in (".toml", ".yaml", ".yml", ".json"):
         raise UsageError(
             f"expected a .toml, .yaml or .json file, got {path}", "Rename or convert it."

@@ -1,6 +1,6 @@
-"""What a run found, as files: one tidy parquet table per measure, the answers, and summary.json.
+"""Write the results of a run: a tidy parquet table per measure, the answers, and summary.json.
 
-Written from the shards alone and in one order: the same run gives the same bytes.
+They are computed from the shards alone and in a fixed order: the same run gives the same bytes.
 """
 
 import io
@@ -16,7 +16,7 @@ from .findings import Findings
 
 
 def write_results(findings: Findings) -> list[Path]:
-    """results/*.parquet and summary.json."""
+    """Write results/*.parquet and summary.json."""
     folder = findings.run.make_folder("results")
     written = []
     for run in (findings, *findings.extra_runs):
@@ -41,7 +41,7 @@ def _parquet(table: pd.DataFrame) -> bytes:
 
 
 def finite(value: Any) -> Any:
-    """JSON has no NaN."""
+    """Replace NaN and infinity by None, because JSON has neither."""
     if isinstance(value, dict):
         return {k: finite(v) for k, v in value.items()}
     if isinstance(value, list | tuple):

@@ -1,4 +1,4 @@
-"""A run from beginning to end: plan, execute, tables. The report is made by whoever asks for it."""
+"""Run a request from beginning to end: plan, execute, tables. Callers build the report."""
 
 import os
 from dataclasses import replace
@@ -27,12 +27,11 @@ def run(
     registration: Path | None = None,
     **options: Any,
 ) -> tuple[Summary, Findings]:
-    """Do what is not done yet, then write results/ and summary.json; `options` are `execute`'s.
+    """Do the remaining work of a run, then write results/ and summary.json; `options` are those of `execute`.
 
-    The request's relative paths begin in `folder`, by default the working directory. What cannot work
-    is an error before anything is written or any worker starts (`early`). What the run is to find out, and
-    by which rules, is written down before its first shard; `registration` is a file in which that was done
-    earlier.
+    The request's relative paths begin in `folder`, by default the working directory. What cannot work is an
+    error before anything is written or any worker starts (`early`). The questions of the run and their rules
+    are registered before its first shard; `registration` is a file in which that was done earlier.
     """
     overwrite = bool(options.get("overwrite"))
     registered = registration_for(request, out, overwrite=overwrite, given=registration)
@@ -52,7 +51,7 @@ def run(
 
 
 def _gpus(request: Request) -> int:
-    """How many GPUs several local workers share out: none on CPUs, or where one is named by number."""
+    """Return how many GPUs the local workers share: 0 on CPUs, or if a GPU is named by number."""
     devices = {part.device for part in (request, *request.extra_runs)}
     if devices == {"cpu"} or any(":" in (device or "") for device in devices):
         return 0

@@ -1,7 +1,7 @@
-"""What a verdict is about: the models that were measured, and how many prompts.
+"""Describe what a verdict is about: the models that were measured, and the number of prompts.
 
-Prompts of one model support a sentence about that model. A sentence about diffusion models in general
-needs models or trainings as the unit: `comparison` has that.
+Prompts of one model support a statement about that model. A statement about diffusion models in general
+needs models or trainings as units: see `comparison`.
 """
 
 from pathlib import PurePath
@@ -17,7 +17,7 @@ GENERAL = (
 
 
 def scope_of(claim: Claim, rule: Rule | None, evidence: Evidence) -> str:
-    """Name the models, and how many prompts of which data: "for pair/mdm, 24 prompts of world:mixed"."""
+    """Name the models and the number of prompts: "for pair/mdm, 24 prompts of world:mixed"."""
     named = {MDM: evidence.mdm, ARM: evidence.arm}
     models = [named[kind] for kind in (rule.models if rule else (MDM, ARM))]
     names = " and ".join(name for name in models if name) or "no model of this kind"

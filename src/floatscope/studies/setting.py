@@ -1,4 +1,4 @@
-"""What is traced and how questions are asked: the words that studies, plan and worker share."""
+"""What is traced and how questions are asked: names that studies, the plan and the worker share."""
 
 from dataclasses import dataclass
 
@@ -16,7 +16,21 @@ TRACES = "traces"  # the folder of a run in which whole traces are kept, where t
 
 @dataclass(frozen=True)
 class Setting:
-    """One way to ask the questions. `{first}` and `{last}` stand for thirds of a model's layers."""
+    """One way to ask the questions.
+
+    Args:
+        name (str): Name of the setting.
+        condition (str): Condition of the passages; "as-is" by default.
+        intervention (str): Intervention while decoding; "" (by default) for none. `{first}` and `{last}` are
+            replaced by the first and the last third of the model's layers.
+        sampler (str): Sampler, for diffusion models only; "" (by default) is that of the run.
+        people (str): Whom the questions are about: MAIN (by default, those of the data) or KNOWN (people
+            that the embedded pair knows).
+        questions (int): Number of questions; by default that of the run.
+        decides (bool): Whether a claim rests on it; False by default. Other settings may have fewer
+            questions (`side_questions`).
+        early_stop (bool): Stop at the end token (by default); False reveals every position.
+    """
 
     name: str
     condition: str = "as-is"

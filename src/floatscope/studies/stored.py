@@ -1,8 +1,8 @@
-"""What the shards of a study must hold beside their datasets, checked before anything is made of it.
+"""Check what the shards of a study hold besides their datasets, before it is used.
 
-A run may be a stranger's, or damaged in ways that its checksums do not show. Fields that are missing or of
-another type are an error that names the shard and the field; what only data can be wrong about (shapes,
-values) shows where they are used, inside `understood`.
+A run may come from a stranger, or be damaged in ways that its checksums do not show. Missing fields and
+fields of another type are an error that names the shard and the field. Errors in the data themselves
+(shapes, values) appear where they are used, inside `understood`.
 """
 
 from contextlib import AbstractContextManager
@@ -22,7 +22,7 @@ class _Stored(BaseModel):
 
 
 class _Packed(_Stored):
-    """As `codec.take_arrays` leaves a packed array."""
+    """A packed array, as `codec.take_arrays` writes it."""
 
     code: str
     scale: float
@@ -55,7 +55,7 @@ _Scene = create_model(  # type: ignore[call-overload]
 
 
 class _Example(_Stored):
-    """An example of the model, or of the control with this seed; `values` names its dataset by measure."""
+    """An example of the model, or of its control with this seed; `values` names its dataset by measure."""
 
     id: str
     index: int
@@ -96,7 +96,7 @@ class _Model(_Stored):
 
 
 class _Meta(_Stored):
-    """`examples` of traces and experiments, `rows` and `setting` of questions that were asked."""
+    """The contents of a shard: `examples` of traces and experiments, `rows` and `setting` of questions."""
 
     model: _Model
     examples: list[_Example] | None = None
@@ -109,7 +109,7 @@ _OF_KIND = {"ask": ("rows", "setting"), "trace": ("examples",), "experiment": ("
 
 
 def read_meta(run: Run, shard: str, kind: str) -> dict[str, Any]:
-    """Read what a shard of this kind of work holds beside its datasets."""
+    """Read and check what a shard of this kind holds besides its datasets."""
     meta = run.read(shard, ()).meta
     try:
         found = _Meta.model_validate(meta)
@@ -128,5 +128,5 @@ def _wrong(run: Run, shard: str, what: str) -> RunError:
 
 
 def understood(directory: Path) -> AbstractContextManager[None]:
-    """Around what is made of a run's data: whatever it leads to is an error that names the run."""
+    """Return a context in which any error is reported as an error of the run's data."""
     return foreign(RunError, f"{directory} holds values that its studies cannot use", _COPY)

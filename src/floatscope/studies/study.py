@@ -1,9 +1,9 @@
-"""A study: a question put to several models, the work it takes, and the verdict it can reach.
+"""A study: a question put to several models, the work that it needs, and the verdicts that it reaches.
 
-A study names measures (of traces), settings (of questions asked) and experiments (on a model at work); the
-plan does each once, however many studies share it. `claims` puts numbers to the rules, `findings` writes
-sentences from numbers, `figures` draws, `tables` adds tables to those of the measures. Nothing here runs a
-model.
+A study names measures (of traces), settings (of questions) and experiments (on a running model). The plan
+does each of them once, however many studies share it. `claims` computes verdicts, `findings` writes
+sentences from numbers, `figures` draws, and `tables` adds tables to those of the measures. Nothing here runs
+a model.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -26,7 +26,21 @@ _ALT = "Every value with its null and interval."
 
 
 class Study:
-    """Subclass and fill in; a line in `library/__init__.py`, or `register`, makes it known."""
+    """Base class of studies. Subclass it, and add a line to `library/__init__.py` or call `register`.
+
+    Attributes:
+        name: The study's name on the command line.
+        question: The question that it answers, in one sentence.
+        rules: The rules of the claims that it decides, which are registered before a run; () by default.
+        method: Definitions and controls, in words and formulas.
+        options: Fields of the request that only this study reads; () by default.
+        control: Whether some of its measures are also taken of untrained controls; True by default.
+        shows: Title and alternative text of the figure of each measure; by default every measure has a
+            figure.
+        by_name: Whether it runs only if it is named, and not among "all studies"; False by default.
+        makes: Names of the tables that `tables` returns; () by default.
+        orders: Whether its section shows the order in which answers were decoded; False by default.
+    """
 
     registry: ClassVar["Registry[Study]"] = STUDIES
     name: ClassVar[str]
@@ -44,46 +58,83 @@ class Study:
 
     @property
     def decides(self) -> tuple[str, ...]:
-        """Numbers of its claims."""
+        """Numbers of the claims that the study decides."""
         return tuple(rule.number for rule in self.rules)
 
     def measures(self, request: Request) -> dict[str, Measure]:
-        """Asked of every trace, by a name of their own."""
+        """Return the measures of every trace, each under a unique name.
+
+        Args:
+            request (Request): The request of the run.
+        """
         return {}
 
     def controlled(self, request: Request) -> tuple[str, ...]:
-        """Names of the measures that are taken of untrained controls too: those that read given texts.
+        """Return the names of the measures that are also taken of untrained controls.
 
-        Controls do not decode: they read what the trained model has decoded. A measure of whole decodings
-        costs them a forward for every step, and is left out unless a study names it.
+        Controls do not decode: they read what the trained model has decoded. By default these are the
+        measures of given texts, whose names end in "-same" or "-states". A measure of complete decodings
+        costs a control one forward per step, and is left out unless the study names it.
+
+        Args:
+            request (Request): The request of the run.
         """
         return tuple(name for name in self.measures(request) if name.endswith((SAME, STATES)))
 
     def domains(self, request: Request) -> tuple[str, ...]:
-        """What is traced: questions, and running prose where a study compares the two."""
+        """Return what is traced: questions, and running prose if the study compares the two.
+
+        Args:
+            request (Request): The request of the run.
+        """
         return (QUESTIONS,)
 
     def settings(self, request: Request) -> Sequence[Setting]:
-        """The ways in which questions are asked."""
+        """Return the settings in which questions are asked.
+
+        Args:
+            request (Request): The request of the run.
+        """
         return ()
 
     def experiments(self, request: Request) -> dict[str, Experiment]:
-        """Done to every model with the questions of the run, by a name of their own."""
+        """Return the experiments on every model with the questions of the run, each under a unique name.
+
+        Args:
+            request (Request): The request of the run.
+        """
         return {}
 
     def claims(self, evidence: Evidence) -> Sequence[Claim]:
+        """Return the study's claims with their verdicts.
+
+        Args:
+            evidence (Evidence): What the run measured.
+        """
         return ()
 
     def findings(self, evidence: Evidence) -> Sequence[str]:
-        """A sentence or two per model, written from the numbers."""
+        """Return a sentence or two per model, written from the numbers.
+
+        Args:
+            evidence (Evidence): What the run measured.
+        """
         return ()
 
     def tables(self, evidence: Evidence) -> dict[str, pd.DataFrame]:
-        """Tables beside those of measures and experiments, by the names in `makes`."""
+        """Return tables in addition to those of measures and experiments, by the names in `makes`.
+
+        Args:
+            evidence (Evidence): What the run measured.
+        """
         return {}
 
     def figures(self, evidence: Evidence) -> Sequence[Picture]:
-        """The figures of measures and experiments, those of `shows`, for every model."""
+        """Return the figures of the measures and experiments in `shows`, for every model.
+
+        Args:
+            evidence (Evidence): What the run measured.
+        """
         every = [*self.measures(evidence.request), *self.experiments(evidence.request)]
         shows = self.shows or {key: (key, _ALT) for key in every}
         return [
@@ -94,6 +145,6 @@ class Study:
 
 
 def by_default(names: Iterable[str] | None = None) -> tuple[str, ...]:
-    """Of these names (all that are known), the studies that run where none is named."""
+    """Return the studies that run if none is named, of these names (by default of all)."""
     known = STUDIES if names is None else names
     return tuple(name for name in known if not STUDIES[name].by_name)

@@ -1,14 +1,15 @@
-"""From a claim's one primary quantity to its verdict, by a rule that is written down before any run.
+"""Decide a claim from its one primary quantity θ, by a rule that is written down before any run.
 
-    holds         the whole interval lies beyond δ, and beyond the same quantity of untrained weights
-    refuted       the whole interval lies on the other side of δ
-    undecided     it straddles; how many examples would decide is said. Also with fewer than 20 examples
-    not testable  a floor, a ceiling, a model that is not there; what would make it testable is said
+    holds         the whole interval is beyond δ, and beyond the same quantity for untrained weights
+    refuted       the whole interval is on the other side of δ
+    undecided     the interval contains δ, or there are fewer than 20 examples; the reason says how many
+    would decide not testable  a floor, a ceiling or a missing model; the reason says what would make the
+    claim testable
 
-The interval is wide enough for all claims of a family to be right together in 95 of 100 runs. How many
-there are is counted from what the registered studies declare. The package has two families: what the
-literature says of attention, and causal questions. Other quantities are shown beside the primary one, and
-never decide. Nothing is measured here.
+The interval is wide enough for all claims of a family to be right together in 95 of 100 runs. The number of
+claims is counted from what the registered studies declare. The package has two families: what the literature
+says of attention, and causal questions. Other quantities are shown beside the primary one and never decide.
+Nothing is measured here.
 """
 
 import math
@@ -29,7 +30,7 @@ _AROUND_ZERO = (-0.2, -0.1, -0.05, 0.0, 0.05, 0.1, 0.2)  # where δ is 0
 
 
 def claims_together(family: str) -> int:
-    """Count the claims of a family that all registered studies declare, a plugin's included.
+    """Count the claims of a family that all registered studies declare, including those of plugins.
 
     They are judged together; a rule that no study declares is judged by itself.
     """
@@ -38,13 +39,33 @@ def claims_together(family: str) -> int:
 
 
 def level_of(family: str) -> float:
-    """Of the intervals that decide, so that a family's are right together in 95 of 100 runs."""
+    """Return the level of the deciding intervals of a family.
+
+    With it all claims of the family are right together in 95 of 100 runs.
+    """
     return 1 - 0.05 / claims_together(family)
 
 
 @dataclass(frozen=True)
 class Rule:
-    """A claim as it is put before the run: what is measured, which way, and how much matters."""
+    """A claim as it is registered before the run: what is measured, in which direction, and how much matters.
+
+    Args:
+        number (str): Number of the claim, such as "9a".
+        text (str): The claim, as a sentence without a full stop.
+        quantity (str): The primary quantity θ, in words.
+        delta (float): The smallest effect δ that matters.
+        unit (str): Unit of θ and δ, as in `Number`; "" by default.
+        more (bool): The claim says that θ is above δ (by default), or below it.
+        untrained (bool): Whether θ must also be beyond that of untrained weights; False by default.
+        holds (str): The finding in one plain sentence without numbers, if the claim holds; "" by default.
+        refuted (str): The same if the claim is refuted; "" by default.
+        family (str): The claims that it is judged together with; LITERATURE by default.
+        count (bool): Whether θ is a count, which is beyond δ if it is δ or more; False by default.
+        models (tuple of str): The models whose prompts θ is computed from; by default MDM and ARM, the first
+            diffusion model and the first causal model of the run.
+        of_layers (float): δ is this share of the model's layers if that is more than `delta`; 0 by default.
+    """
 
     number: str
     text: str  # the claim, as a sentence without a full stop
@@ -62,18 +83,22 @@ class Rule:
 
     @property
     def level(self) -> float:
-        """Of the interval that decides."""
+        """Level of the interval that decides."""
         return level_of(self.family)
 
     def for_layers(self, n: int) -> "Rule":
-        """Return the rule with δ set for a model of n layers."""
+        """Return the rule with δ set for a model.
+
+        Args:
+            n (int): The model's number of layers.
+        """
         if not self.of_layers:
             return self
         share = math.ceil(round(self.of_layers * n, 9))  # rounding errors must not add a layer
         return replace(self, delta=max(self.delta, share), of_layers=0.0)
 
     def words(self) -> str:
-        """The rule as a reader checks it."""
+        """Return the rule as text."""
         way, other = ("above", "below") if self.more else ("below", "above")
         theta, level = f"θ = {self.quantity}.", short(self.delta, self.unit)
         if self.of_layers:
@@ -104,19 +129,19 @@ def judge(
     variants: tuple[Variant, ...] = (),
     remedy: str = "",
 ) -> Claim:
-    """The claim with its verdict.
+    """Decide a claim.
 
     Args:
-        rule: what was written down before.
-        study: whose claim it is.
-        primary: θ with its interval at the rule's level; None where it could not be measured.
-        control: the same of untrained weights, with its interval.
-        bar: why this run cannot test the claim, and what would; "" if it can.
-        sentence: what was measured, in words.
-        numbers: further quantities for the page.
-        checks: secondary tests, which never decide.
-        variants: the verdict under other choices (`vary`).
-        remedy: what would decide, where more examples would not.
+        rule: The rule, as it was written down before the run.
+        study: Name of the study that the claim belongs to.
+        primary: θ with its interval at the rule's level; None if it could not be measured.
+        control: The same quantity for untrained weights, with its interval.
+        bar: Why this run cannot test the claim, and what would; "" if it can.
+        sentence: What was measured, in words.
+        numbers: Further quantities for the page.
+        checks: Secondary tests, which never decide.
+        variants: The verdicts under other choices (`vary`).
+        remedy: What would decide, where more examples would not.
     """
     verdict, why = outcome(rule, primary, control, bar, remedy=remedy)
     plain = {HOLDS: rule.holds, REFUTED: rule.refuted}.get(verdict, "")
@@ -151,9 +176,10 @@ def outcome(
     plan: bool = True,
     remedy: str = "",
 ) -> tuple[str, str]:
-    """Verdict and reason.
+    """Return the verdict and its reason.
 
-    `plan`: the reason says how many examples would decide (takes a moment), or the `remedy` given.
+    With `plan`, the reason of an undecided claim says how many examples would decide (which takes a moment),
+    or gives the `remedy`.
     """
     if bar:
         return NOT_TESTABLE, bar
@@ -164,12 +190,12 @@ def outcome(
     if rule.untrained and not _has_interval(control):
         return (
             NOT_TESTABLE,
-            "What untrained weights earn has no interval: it takes more examples, and some variation.",
+            "Untrained weights have no interval: more examples, or examples that differ, are needed.",
         )
     if not _has_interval(primary, or_none_wide=rule.count):
         return (
             UNDECIDED,
-            "θ has no interval: it takes more examples, and some variation among them.",
+            "θ has no interval: more examples, or examples that differ, are needed.",
         )
     if primary.n is not None and primary.n < LEAST:
         return UNDECIDED, f"A verdict needs {LEAST} examples, and there are {primary.n}."
@@ -180,47 +206,47 @@ def outcome(
     level = short(rule.delta, rule.unit)
     theta = f"θ = {said(replace(primary, null=None))}"
     if sign * (high - delta) < 0:
-        return REFUTED, f"{theta}: all of it on the other side of {level}."
+        return REFUTED, f"{theta}: the whole interval is on the other side of {level}."
     if sign * (low - delta) > 0:
         if not rule.untrained or control is None:
-            return HOLDS, f"{theta}: all of it beyond {level}."
+            return HOLDS, f"{theta}: the whole interval is beyond {level}."
         against = said(replace(control, null=None))
         if sign * (low - _ends(control, not rule.more)) > 0:
             return (
                 HOLDS,
-                f"{theta}: all of it beyond {level}, and beyond untrained weights: {against}.",
+                f"{theta}: the whole interval is beyond {level}, and beyond untrained weights: {against}.",
             )
         return (
             UNDECIDED,
-            f"{theta} lies beyond {level}, but untrained weights earn as much: {against}.",
+            f"{theta} is beyond {level}, but not beyond untrained weights: {against}.",
         )
     more = (remedy or power(primary, delta)) if plan else ""
-    return UNDECIDED, f"{theta} straddles {level}. {more}".rstrip()
+    return UNDECIDED, f"{theta}: the interval contains {level}. {more}".rstrip()
 
 
 def power(primary: Number, delta: float) -> str:
-    """Say how many examples would decide, found by drawing from those at hand."""
+    """Say how many examples would decide, estimated by resampling those at hand."""
     if primary.n is None or primary.sample is None:
         return "More examples may decide."
     n = needed(primary.sample, delta)
     if n is None:
         return f"More than {MANY:,} examples would be needed to decide: θ is about as large as δ."
     if n <= primary.n:
-        return f"{primary.n:,} examples decide in four of five such runs, but not in this one: take more."
+        return f"{primary.n:,} examples decide in four of five such runs, but not in this one: use more."
     return f"About {n:,} examples would decide (power 80 %)."
 
 
 def vary(
     what: str, rule: Rule, primary: Number | None, control: Number | None = None, bar: str = ""
 ) -> Variant:
-    """The verdict with one choice made otherwise."""
+    """Return the verdict under another choice."""
     return Variant(what, outcome(rule, primary, control, bar, plan=False)[0], primary)
 
 
 def curve_of(
     rule: Rule, primary: Number | None, control: Number | None = None, bar: str = ""
 ) -> Curve | None:
-    """Compute the verdict for a grid of δ, and the two δ at which it changes; None: not testable."""
+    """Compute the verdict for a grid of δ, and the two δ at which it changes; None if not testable."""
     deltas: tuple[float, ...] = _AROUND_ZERO
     if rule.delta and rule.unit == "×":  # a lift counts from 1
         deltas = tuple(1 + factor * (rule.delta - 1) for factor in _GRID)
@@ -250,7 +276,7 @@ def curve_of(
 def other_deltas(
     rule: Rule, primary: Number | None, control: Number | None = None, bar: str = ""
 ) -> list[Variant]:
-    """The verdict with half and with twice the smallest effect; with ± the unit's step at δ = 0."""
+    """Return the verdicts with half and twice the smallest effect, or with ±0.05 if it is 0."""
     if rule.delta:
         levels = {f"δ = {short(f * rule.delta, rule.unit)}": f * rule.delta for f in (0.5, 2)}
         if rule.unit == "×":  # a lift counts from 1
@@ -263,7 +289,7 @@ def other_deltas(
 
 
 def _has_interval(number: Number | None, *, or_none_wide: bool = False) -> bool:
-    """One that can decide: there, finite, and wider than nothing. The ends of a count may be equal."""
+    """Return whether a number has a finite interval that can decide: the ends of a count may be equal."""
     if number is None or number.low is None or number.high is None:
         return False
     return (

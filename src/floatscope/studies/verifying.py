@@ -1,8 +1,8 @@
-"""Some shards of a finished run computed again, and held against what is stored.
+"""Compute some shards of a finished run again, and compare them with what is stored.
 
-What a run says of its models, data and versions is a promise; this is a test of it. On the same kind of
-machine a shard comes out byte for byte; on another, floating-point sums may end in other digits, and a
-near-tie in another token.
+What a run says of its models, data and versions is a promise, and this tests it. On the same kind of machine
+a shard is identical byte for byte. On another machine the last digits of floating-point sums may differ, and
+so may a token at a near-tie.
 """
 
 import json
@@ -30,7 +30,7 @@ _ELSEWHERE = ("device", "name")  # of a model: where it ran, and what its place 
 
 @dataclass(frozen=True)
 class Verified:
-    """One shard: how far it is from what is stored, and what differs; NaN: it cannot be compared."""
+    """One shard that was computed again: the largest difference, and what differs; NaN: not comparable."""
 
     shard: str
     what: str  # trace, ask or control; and the model
@@ -49,7 +49,7 @@ def verify(
     seed: int = 0,
     progress: Callable[[str], None] | None = None,
 ) -> Iterator[Verified]:
-    """Compute `sample` shards again, of every kind of work in turn; `seed` chooses which."""
+    """Compute `sample` shards again, taking each kind of work in turn; `seed` selects them."""
     if sample < 1:
         raise UsageError(f"sample = {sample}", "Verify at least one shard.")
     findings = Findings(Path(directory))
@@ -82,7 +82,10 @@ def _kind(shard: Shard) -> str:
 
 
 def _chosen(shards: list[Shard], sample: int, seed: int) -> list[Shard]:
-    """At random, the kinds of work taking turns; in the plan's order, which loads each model once."""
+    """Draw shards at random from each kind of work in turn; return them in the plan's order.
+
+    The plan's order loads each model only once.
+    """
     by_kind: dict[tuple[str, str], list[Shard]] = defaultdict(list)
     for shard in random.Random(seed).sample(shards, len(shards)):
         by_kind[_kind(shard), shard.spec["model"]].append(shard)
@@ -127,7 +130,7 @@ def _compared(shard: Shard, stored: Output, again: Output) -> Verified:
 
 
 def _measured(output: Output) -> dict[str, np.ndarray]:
-    """Without scenes: they show what was measured, in whole numbers that a last digit may change."""
+    """Return the arrays without scenes, whose whole numbers a last digit may change."""
     return {
         f"{name}/{variable}": array.values
         for name, data in output.data.items()
@@ -137,7 +140,7 @@ def _measured(output: Output) -> dict[str, np.ndarray]:
 
 
 def _said(meta: dict[str, Any]) -> dict[str, Any]:
-    """As a file holds it, without what belongs to the machine."""
+    """Return the metadata as a file holds it, without what belongs to the machine."""
     said: dict[str, Any] = json.loads(json.dumps(meta))
     said["model"] = {k: v for k, v in said["model"].items() if k not in _ELSEWHERE}
     return said

@@ -1,4 +1,4 @@
-"""The worker: one shard in, datasets out. The only file of the studies that runs a model."""
+"""The worker of a study: it turns one shard into datasets. Only this file of the studies runs models."""
 
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -76,8 +76,11 @@ Measured = tuple[
 def make(
     request: dict[str, Any], context: dict[str, Any]
 ) -> Callable[[dict[str, Any], Tick], Output]:
-    """Make the worker of a run. `context`: the folder at which relative paths begin, the checksums of
-    sources that the run was begun with, its directory, and the number of workers on this machine."""
+    """Create the worker of a run.
+
+    `context` holds the folder in which relative paths begin, the checksums of sources that the run was begun
+    with, the run's directory, and the number of workers on this machine.
+    """
     asked = Request(**request)
     plugins = plugin_digests(asked.plugins)
     for plugin in asked.plugins:
@@ -103,26 +106,32 @@ def make(
 
 
 class Sources:
-    """Checksums of what a worker has computed shards from: they may not change between two shards."""
+    """Checksums of what a worker has computed shards from; they must not change between two shards."""
 
     def __init__(self, pinned: Mapping[str, str]) -> None:
         self.pinned = dict(pinned)
 
     def require(self, sources: Mapping[str, str]) -> None:
+        """Refuse sources that have changed since an earlier shard."""
         for name, checksum in sources.items():
             if self.pinned.setdefault(name, checksum) != checksum:
                 raise RunError(
                     f"{name} has changed since the run was begun",
-                    "Put back what the run was begun with, choose another --out, or begin anew "
+                    "Restore what the run was begun with, choose another --out, or start again "
                     "(--overwrite).",
                 )
 
 
 class ShardWorker:
-    """Does the shards of one run.
+    """Computes the shards of one run.
 
-    `read`: its data, where they have been read already; `folder`: where relative paths begin; `directory`: of
-    the run, where whole traces may be kept; `threads`: that measure beside the model.
+    Args:
+        request: The request of the run.
+        models: The models that are kept between shards.
+        read: The run's data, if they have been read already.
+        folder: Where relative paths begin.
+        directory: The run's directory, in which complete traces may be stored.
+        threads: Number of threads that measure while the model runs.
     """
 
     def __init__(
@@ -156,11 +165,12 @@ class ShardWorker:
         )
 
     def model(self, spec: dict[str, Any]) -> Model:
+        """Return the model of a shard, loading it if necessary."""
         where = self.request.device, self.request.dtype
         return self.models.get(spec["model"], *where, spec.get("control"))
 
     def model_sources(self, spec: dict[str, Any]) -> dict[str, str]:
-        """Name the model of a shard, and give the checksums of its weights and of its settings."""
+        """Return the checksums of the weights and the settings of a shard's model."""
         model, control = self.model(spec), spec.get("control")
         name = f"model {spec['model']}" + ("" if control is None else f", control {control}")
         return {name: model.fingerprint, f"settings of {name}": model.settings_fingerprint}
@@ -224,15 +234,15 @@ class ShardWorker:
         return data, meta
 
     def _viewed(self, spec: dict[str, Any], index: int) -> bool:
-        """Whether the viewer shows this example."""
+        """Return whether the viewer shows this example."""
         return bool(spec["domain"] == QUESTIONS and index < self.request.view)
 
     def _looks(
         self, model: Model, trace: Trace, spec: dict[str, Any], index: int, seed: int | None = None
     ) -> list[Look]:
-        """Pair each measure with the trace that it looks at: the decoding, or forwards over given texts.
+        """Pair each measure with the trace that it reads: the decoding, or forwards over given texts.
 
-        `seed`: of the untrained control that reads the canvases of the trained model's decoding.
+        `seed` is that of the untrained control that reads the canvases of the trained model's decoding.
         """
         measures = self.by_domain[spec["domain"]] if seed is None else self.controlled
         by_state: dict[str, list[tuple[str, Measure]]] = {}
@@ -262,7 +272,7 @@ class ShardWorker:
         shown: Trace | None = None,
         spec: dict[str, Any] | None = None,
     ) -> Measured:
-        """Compute an example's values, and what the viewer shows of it. No model is used here."""
+        """Compute an example's values, and what the viewer shows of it. This uses no model."""
         index, data = said["index"], Data()
         place = f"{index}/control-{said['control']}" if "control" in said else f"{index}"
         values = {key: f"{place}/{key}" for key, _, _ in looks}
@@ -297,10 +307,10 @@ class ShardWorker:
 
     @contextmanager
     def _untrained(self, name: str, seed: int, masked: bool) -> Iterator[None]:
-        """Inside, the model with permuted weights is as sharp as the trained one.
+        """Make the permuted model as sharp as the trained one, inside the block.
 
-        `masked`: on the masked rows of unfinished texts, where the model has any; else on all rows of whole
-        texts.
+        With `masked`, sharpness is compared on the masked rows of unfinished texts if the model has such
+        rows; otherwise on all rows of complete texts.
         """
         control = self.model({"model": name, "control": seed})
         masked = masked and control.mask_id is not None
@@ -321,7 +331,7 @@ class ShardWorker:
     def _unfinished_texts(
         self, model: Model
     ) -> tuple[Int[Tensor, "n size"], Bool[Tensor, "n size"]]:
-        """Return the same with 0, ¼, ½ and ¾ of the answer revealed, and the rows that predict its masks."""
+        """Return texts with 0, ¼, ½ and ¾ of the answer revealed, and the rows that predict its masks."""
         length, texts = self.request.length, []
         for prompt, gold in self._calibration(model):
             for share in REVEALED:
@@ -349,8 +359,11 @@ class ShardWorker:
         index: int,
         keep: Collection[str],
     ) -> Trace:
-        """Forwards over given texts: the finished one, states of the decoding, one that all models read,
-        all canvases of another model's decoding, or those of the model's own decoding."""
+        """Trace forwards over given texts.
+
+        They are the finished text, states of the decoding, a text that all models read, all canvases of
+        another model's decoding, or those of the model's own decoding.
+        """
         if state == FINISHED:
             return model.read(trace, keep=keep)
         if state == STATES:
@@ -365,7 +378,7 @@ class ShardWorker:
         return model.read(prompt, answer=self._gold(domain, index), keep=keep)
 
     def _gold(self, domain: str, index: int) -> str:
-        """The answer that all models read: at most as many words as they would decode tokens."""
+        """Return the answer that all models read, with at most as many words as they would decode tokens."""
         if domain == PROSE:
             return ""
         record = self._records()[index]
@@ -376,7 +389,7 @@ class ShardWorker:
     def _batches(
         self, model: Model, spec: dict[str, Any], left_out: list[dict[str, str]]
     ) -> Iterator[list[tuple[int, str, Trace]]]:
-        """Yield index, name and trace of the examples that can be traced, a batch at a time."""
+        """Yield index, id and trace of the examples that can be traced, a batch at a time."""
         prompts: dict[int, tuple[str, Encoded]] = {}
         for index in range(spec["start"], spec["stop"]):
             if spec["domain"] == QUESTIONS and index in self.repeats:
@@ -405,7 +418,7 @@ class ShardWorker:
     def _traced(
         self, model: Model, sampler: AnySampler, keep: frozenset[str], batch: list[Encoded]
     ) -> list[Trace]:
-        """Trace a batch. Where nothing is kept, the canvases are all that is needed."""
+        """Trace a batch. If no statistic is kept, only the canvases are computed."""
         least: dict[str, Any] = {"keep": ("mass",), "layers": [0], "heads": [0]}
         options = {"keep": keep} if keep else least
         with _replayed(model):  # the batch before is measured meanwhile
@@ -413,7 +426,7 @@ class ShardWorker:
         return traces if keep else [_canvases(trace) for trace in traces]
 
     def _kept(self, spec: dict[str, Any], viewed: bool) -> frozenset[str]:
-        """Say what a trace keeps: what the measures need, and what the viewer shows."""
+        """Return the statistics that a trace keeps: those that the measures and the viewer need."""
         measures = self.by_domain[spec["domain"]]
         keep = keep_for(measure for key, measure in measures.items() if not _state_of(key))
         if viewed:
@@ -421,7 +434,7 @@ class ShardWorker:
         return keep
 
     def _batching(self, model: Model, spec: dict[str, Any], viewed: bool) -> Batching:
-        """Return what is known of the memory that such traces take, kept from shard to shard."""
+        """Return what is known of the memory that such traces take, from all shards so far."""
         kind = spec["model"], spec["domain"], viewed
         if kind not in self._batchings:
             known = self._batchings.items()  # each holds its model: those of another one go
@@ -430,7 +443,7 @@ class ShardWorker:
         return self._batchings[kind]
 
     def _fitting(self, model: Model, prompt: Prompt) -> Encoded:
-        """Refuses now what `trace` would refuse for the whole batch."""
+        """Encode a prompt, and refuse at once what `trace` would refuse for the whole batch."""
         encoded = model.encode(prompt)
         check_fits(model, len(encoded.ids), self.sampler(model).length)
         return encoded
@@ -483,7 +496,7 @@ class ShardWorker:
         return data, {"examples": examples, "left_out": left_out if control is None else []}
 
     def desk(self, model: Model, trained: bool, alive: Callable[[], None]) -> Desk:
-        """What an experiment works with. Refuses data with fewer questions than it takes."""
+        """Return what an experiment works with; refuse data with too few questions."""
         request = self.request
         if len(self.records) < request.questions + (held := held_out(request)):
             raise too_few(request, self.records, held=held)
@@ -564,10 +577,11 @@ class ShardWorker:
         )
 
     def pool_of(self, setting: Setting, everyone: tuple[Record, ...]) -> Pool:
-        """What distractors are drawn from."""
+        """Return the records from which distractors are drawn."""
         return self.pool if setting.people != KNOWN else Pool(everyone)
 
     def people(self, setting: Setting) -> tuple[Record, ...]:
+        """Return the records of a setting."""
         if setting.people != KNOWN:
             return self.records
         level = self.request.data.partition(":")[2]
@@ -576,6 +590,7 @@ class ShardWorker:
         )
 
     def sampler(self, model: ModelFacts, setting: Setting | None = None) -> Any:
+        """Return the sampler of a setting for a model; None if the setting does not apply to the model."""
         request = self.request
         name = setting.sampler if setting and setting.sampler else request.sampler
         common = {"length": request.length, "seed": request.seed}
@@ -600,7 +615,7 @@ class ShardWorker:
         return replace(sampler, **moved) if moved else sampler
 
     def _described(self, sampler: AnySampler) -> str:
-        """Describe a sampler with paths as the request has them."""
+        """Describe a sampler, with paths as they are in the request."""
         text = sampler.describe()
         return text if self.folder == Path() else text.replace(f"{self.folder}{os.sep}", "")
 
@@ -617,12 +632,12 @@ def _replayed(model: Model) -> Iterator[None]:
 
 
 def _state_of(key: str) -> str:
-    """How a measure's name ends that looks at given texts; "" if it looks at the decoding."""
+    """Return the ending of a measure's name that stands for given texts; "" if it reads the decoding."""
     return next((state for state in (FINISHED, SAME, STATES) if key.endswith(state)), "")
 
 
 def _canvases(trace: Trace) -> Trace:
-    """A trace without what was recorded of layers."""
+    """Return a trace without the statistics of layers."""
     large = [name for name, array in trace.data.data_vars.items() if "layer" in array.dims]
     return Trace(trace.data.drop_vars(large))
 
@@ -632,6 +647,7 @@ def _is_text(value: Any) -> bool:
 
 
 def about(model: Model) -> dict[str, Any]:
+    """Return the facts about a model that a shard stores."""
     known = (
         "family",
         "direction",
@@ -646,15 +662,16 @@ def about(model: Model) -> dict[str, Any]:
 
 
 def _prose(record: Record, index: int) -> Prompt:
-    """Running English of about the length of the record's own prompt: another domain, no question."""
+    """Return running English of about the length of the record's prompt, as a second domain."""
     wanted = len(record.question) + sum(len(p.text) for p in record.passages)
     return Prompt.plain(prose(index, wanted), chat=False)
 
 
 def _repeats(records: Sequence[Record]) -> dict[int, str]:
-    """Find records that are about the same paragraph or person as an earlier one, and say so.
+    """Find records about the same paragraph or person as an earlier one, with the reason to leave them out.
 
-    They are asked (intervals of answers know of clusters), but neither traced nor experimented on.
+    They are asked (intervals of answers take clusters into account), but neither traced nor used in
+    experiments.
     """
     first: dict[str, str] = {}
     repeats = {}

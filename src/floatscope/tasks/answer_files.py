@@ -1,4 +1,7 @@
-"""Files of answers: .csv, .parquet or .jsonl, a line per answer. Whole or absent, and told from others'."""
+"""Files of answers: .csv, .parquet or .jsonl, one row per answer.
+
+A file is written completely or not at all. A file that Floatscope did not write is never overwritten.
+"""
 
 import io
 import json
@@ -19,7 +22,7 @@ _FIRST = ["model", "condition", "intervention", "sampler", "template", "id", "qu
 
 
 def require_free(path: Path, overwrite: bool) -> None:
-    """A file of answers can be written here, and takes no place but another one's that may go."""
+    """Refuse a path that cannot be written, or that holds something that must not be overwritten."""
     if path.suffix not in ENDINGS:
         known = ", ".join(ending.removeprefix(".") for ending in ENDINGS)
         raise UsageError(f"no format {path.suffix.removeprefix('.')!r:.40}", f"Use {known}.")
@@ -31,14 +34,14 @@ def require_free(path: Path, overwrite: bool) -> None:
             raise UsageError(f"{path} exists{'' if ours else f': {kind}'}", remedy)
         if not ours:
             raise UsageError(
-                f"{path} is {kind}, and not answers that Floatscope wrote: it is not overwritten",
+                f"{path} is {kind} without answers of Floatscope: it is not overwritten",
                 "Choose another --out, or remove it yourself.",
             )
     atomic.rehearse(path)
 
 
 def is_answers(path: Path) -> bool:
-    """Whether a file begins as ours do."""
+    """Return whether a file begins like the files of answers that Floatscope writes."""
     try:
         if path.suffix == ".parquet":
             import pyarrow.parquet as pq
@@ -54,7 +57,7 @@ def is_answers(path: Path) -> bool:
 
 
 def write(every: Sequence[Answers], path: Path) -> None:
-    """All answers, in order, in one piece."""
+    """Write all answers to one file, in order."""
     frames = []
     for answers in every:
         frame = answers.table.copy()

@@ -1,6 +1,6 @@
-"""Answers: what a model said to every question under one condition, with means and paired differences.
+"""Answers of a model to every question under one condition, with means and paired differences.
 
-What could not be asked is listed, never dropped in silence.
+Questions that could not be asked are listed, never dropped silently.
 """
 
 from collections.abc import Sequence
@@ -40,7 +40,7 @@ MEANING = {
 
 
 class Interval(NamedTuple):
-    """A mean over questions, or a difference of two, and the ends of its interval."""
+    """A mean over questions, or a difference of two means, with the ends of its interval."""
 
     mean: float
     low: float
@@ -49,16 +49,24 @@ class Interval(NamedTuple):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Answers:
-    """What a model answered under one condition.
+    """What a model answered under one condition, with scores.
 
-    `table` has a row a question: its id, its `cluster` (questions about one paragraph share it, and their
-    mean counts once in an interval), the right `answers`, the prediction, which of them `counted` as
-    said ("" if none), the three scores, the steps taken, the masks offered, and the tokens of the prompt.
-    `cut` says whether the answer was cut off by its length (no end token in it; None for a model without
-    one, and for a continuation); `gold` is the place of the gold passage. Long answers also have ROUGE-L,
-    the share of distinct 4-grams, the share of content words that stand in what was given (`grounded`),
-    and their `content_tokens`; a score that has no meaning for what was asked is None. `left_out` says
-    which questions could not be asked.
+    Args:
+        model (str): The model's name.
+        condition (Condition): What was done to the passages.
+        sampler (str): The sampler with its settings.
+        template (str): The template with its settings.
+        intervention (str): The intervention with its settings; "" for none.
+        table (pd.DataFrame): A row per question: its `id`, its `cluster` (questions about one paragraph
+            share it, and their mean counts once in an interval), the right `answers`, the `prediction`,
+            which right answer it contains (`counted`; "" if none), the scores `exact_match`, `contains` and
+            `f1`, the `steps` taken, the `masks` offered, `prompt_tokens`, the place of the `gold` passage,
+            and whether the answer was `cut` off by its length (no end token in it; None for a model without
+            one and for a continuation). Long answers also have `rouge_l`, `distinct_4` (share of distinct
+            4-grams), `grounded` (share of content words that occur in the given text) and `content_tokens`.
+            A score that does not apply is None.
+        decodings (list of Decoding): The decoding of each question, in the order of the table.
+        left_out (tuple of Bad): The questions that could not be asked, with the reason; () by default.
     """
 
     model: str
@@ -84,24 +92,37 @@ class Answers:
 
     @property
     def n(self) -> int:
+        """Number of questions that were asked."""
         return len(self.table)
 
     @property
     def scores(self) -> tuple[str, ...]:
-        """The scores that have a meaning here, the one that says most first."""
+        """Names of the scores that apply to these answers, the main score first."""
         there = [s for s in EVERY if s in self.table and self.table[s].notnull().any()]
         return tuple(sorted(there, key=lambda s: s not in ("contains", "rouge_l")))
 
     def mean(self, what: str = "contains", *, level: float = 0.95) -> Interval:
         """Return a score's mean over questions (a share of 1) with the ends of its interval.
 
-        The default score is `contains`: 1 where the answer contains a right answer, else 0.
+        Args:
+            what (str): Name of the score. By default "contains": 1 if the answer contains a right answer,
+                else 0.
+            level (float): Level of the interval; 0.95 by default.
         """
         values, clusters = self.table[what].to_numpy(float), self.table["cluster"].to_numpy()
         return _numbers(mean(values, bounds=SHARES, level=level, clusters=clusters))
 
     def minus(self, other: "Answers", what: str = "contains", *, level: float = 0.95) -> Interval:
-        """This mean minus the other's, paired by id over the questions that both were asked."""
+        """Return the difference of the means, this one minus the other, paired by question.
+
+        Args:
+            other (Answers): The other answers. Only questions that were asked in both count, by their id.
+            what (str): Name of the score; "contains" by default.
+            level (float): Level of the interval; 0.95 by default.
+
+        Returns:
+            The difference (of shares of 1) with the ends of its interval.
+        """
         tables = (self.table, other.table)
         _, places = pair(*([str(i) for i in table["id"]] for table in tables))
         a, b = (t[what].to_numpy(float)[at] for t, at in zip(tables, places, strict=True))
@@ -110,7 +131,7 @@ class Answers:
 
     @property
     def cut_off(self) -> str:
-        """The warning where more than half of the answers were cut off by their length, else ""."""
+        """A notice if more than half of the answers were cut off by their length; "" otherwise."""
         cut = self.table["cut"].to_numpy()
         right = self.table["contains"]
         if "content_tokens" in self.table and right.notnull().any():  # answers in sentences
@@ -120,7 +141,7 @@ class Answers:
         return said(cut, int(self.table["masks"].iloc[0])) if doubt else ""
 
     def summary(self) -> dict[str, object]:
-        """One line of a table: what was asked how, and each score with its interval."""
+        """Return one row of a table: the model, the settings, and each score with its interval."""
         line: dict[str, object] = {
             "model": self.model,
             "condition": self.condition.name,
@@ -154,19 +175,33 @@ def evaluate(
     progress: Progress | None = None,
     keep: Kept | Path | str | None = None,
 ) -> Answers:
-    """Ask `model` every record under a condition, with an intervention in force if one is given.
+    """Ask a model all records under one condition, and score the answers.
 
     Args:
-        sampler: how to decode; its `length` is the number of masks, the same for every question.
-        condition: what is done to the passages first; as they are by default.
-        template: the world's layout for the world's questions, else the plain one.
-        intervention: in force while decoding.
-        pool: the records from which distractors, noise and conflicts are drawn; these by default.
-        batch_size: questions decoded together, shortest first; the answers do not depend on it.
-        skip_bad: leave out questions that cannot be asked (too long, no passages) and list them.
-        progress: called with (questions done, questions in all).
-        keep: a directory that keeps each batch of answers as it comes; the same call, made again
-            after a stop, asks the rest alone. Answers to another question there are an error.
+        model (Model): A loaded model.
+        records (sequence of Record): The questions, one or more.
+        sampler (Sampler): How to decode; its `length` is the number of masks, the same for every question.
+            By default the sampler that fits the model.
+        condition (Condition): What is done to the passages; nothing by default.
+        template (Template): Layout of the prompt; by default that of the world for questions of the world,
+            else `PlainTemplate()`.
+        intervention (Intervention): Active during decoding; None by default.
+        pool (sequence of Record or Pool): Records from which distractors, noise and conflicts are drawn; by
+            default `records`.
+        batch_size (int): Questions decoded together, shortest first; 8 by default. The answers do not depend
+            on it.
+        skip_bad (bool): Leave out questions that cannot be asked (too long, no passages) and list them. By
+            default they raise an error.
+        progress (callable): Called with (questions done, questions in all).
+        keep (Path or str): A directory that stores each batch of answers. The same call, repeated after an
+            interruption, asks only the remaining questions. If it holds answers to other questions, that is
+            an error.
+
+    Returns:
+        The answers, with a table of scores.
+
+    Example:
+        `fs.evaluate(model, fs.tasks.named_records("world:nine", 40)).mean()`
     """
     if isinstance(keep, Path | str):
         call = dict(locals())

@@ -1,7 +1,7 @@
-"""Asking a model every question of a task under one condition, and scoring what it says.
+"""Ask a model every question of a task under one condition, and score the answers.
 
-Fair by construction: one template, one number of masks and one decoding budget for everything that
-is compared. Answers (in answers.py) makes means and differences of what is scored here.
+Everything that is compared has the same template, the same number of masks and the same decoding budget.
+`Answers` computes means and differences of the scores.
 """
 
 import math
@@ -32,12 +32,12 @@ from .templates import PlainTemplate, Template, WorldTemplate
 
 
 class NothingToAsk(UsageError):
-    """Every question had to be left out."""
+    """The error if every question had to be left out."""
 
 
 @dataclass(frozen=True, eq=False)
 class Asked:
-    """What came of it: scores and a decoding for each question, in order, and what was left out."""
+    """Scores and a decoding for each question, in order, and the questions that were left out."""
 
     sampler: AnySampler
     template: Template
@@ -47,7 +47,7 @@ class Asked:
 
 
 def default_template(records: Sequence[Record]) -> Template:
-    """The world's own layout for the world's questions, the plain one for all others."""
+    """Return the world's layout if all questions are of the world, else the plain template."""
     of_world = all(record.known is not None for record in records)
     return WorldTemplate() if of_world else PlainTemplate()
 
@@ -66,7 +66,7 @@ def ask(
     progress: Progress | None = None,
     keep: Kept | None = None,
 ) -> Asked:
-    """Decode and score every record; `evaluate` says what the options mean."""
+    """Decode and score every record; `evaluate` describes the options."""
     _require_records(model, records)
     if batch_size < 1:
         raise UsageError(f"batch_size = {batch_size}", "Use 1 or more.")
@@ -115,7 +115,7 @@ def ask(
 
 
 def _require_records(model: object, records: object) -> None:
-    """Refuse a model that is not loaded, and questions that are no records."""
+    """Refuse a model that is not loaded, and questions that are not records."""
     if isinstance(model, str | Path):
         raise UsageError(
             f"the model is {model!r:.80}", f"Load it first: fs.load({str(model)!r:.80})."
@@ -138,7 +138,7 @@ def _require_records(model: object, records: object) -> None:
 
 
 def _scores(model: Model, record: Record, decoding: Decoding) -> dict[str, float | None]:
-    """Right or wrong, and of long answers what they are like; None where a score has no meaning."""
+    """Score an answer as right or wrong, and a long answer by its text; None where a score does not apply."""
     said, asks = decoding.text, record.asks
     right: dict[str, float | None] = {**score(said, record.answers)}
     if asks is Asks.WORDS:
@@ -156,7 +156,7 @@ def _scores(model: Model, record: Record, decoding: Decoding) -> dict[str, float
 
 
 def budget(sampler: AnySampler, condition: Condition) -> AnySampler:
-    """The sampler with the condition's extra masks; tokens per step stay as they were."""
+    """Return the sampler with the condition's extra masks, at the same number of tokens per step."""
     extra = condition.extra_masks
     if not extra or isinstance(sampler, Autoregressive):
         return sampler  # an autoregressive model has no masks to be distracted by
@@ -179,7 +179,7 @@ def _prompts(
     skip_bad: bool,
     extra: int,
 ) -> tuple[list[tuple[Record, Encoded]], list[Bad]]:
-    """Every record as a prompt that fits, before anything is decoded."""
+    """Turn every record into a prompt that fits, before anything is decoded."""
     others = pool if isinstance(pool, Pool) else Pool(records if pool is None else pool)
     asked, left_out = [], []
     for record in records:

@@ -1,4 +1,4 @@
-"""A record that cannot be used, and what to do about it."""
+"""A record that cannot be used, with the reason and a remedy."""
 
 import reprlib
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ _LONG = 60
 
 
 def shown(value: Any) -> str:
-    """A value of a file in a message: neither its length nor its depth is ours to trust."""
+    """Format a value from a file for a message, limited in length and depth."""
     short = reprlib.Repr()
     short.maxstring = short.maxother = short.maxlong = _LONG
     text = short.repr(value)
@@ -19,7 +19,14 @@ def shown(value: Any) -> str:
 
 @dataclass(frozen=True)
 class Bad:
-    """A record that could not be read: where, which field ("" for the whole), what, and a remedy."""
+    """A record that could not be used.
+
+    Args:
+        where (str): Where the record is: file and line, or its id.
+        field (str): The field that is wrong; "" for the whole record.
+        what (str): What is wrong.
+        remedy (str): What to do about it.
+    """
 
     where: str
     field: str
@@ -30,6 +37,10 @@ class Bad:
         return f"{self.where}: {f'field {self.field} ' if self.field else ''}{self.what}"
 
     def error(self, *, skippable: bool = False) -> UsageError:
-        """As an error; `skippable` where leaving it out would help, and was not asked for."""
+        """Return the error to raise for this record.
+
+        Args:
+            skippable (bool): Mention `skip_bad` in the remedy; False by default.
+        """
         others = " Or leave such records out with skip_bad (--skip-bad)." if skippable else ""
         return UsageError(str(self), f"{self.remedy}{others}")

@@ -1,13 +1,13 @@
-"""Conditions: what is changed about a question's passages, and nothing else.
+"""Conditions: changes to a question's passages, and to nothing else.
 
     Condition(passages=5, gold=0)       # five passages, the answer in the first
     Condition(closed_book=True)         # none
     gold_sweep(20, [0, 9, 19])          # lost in the middle (Liu et al. 2307.03172)
 
-A condition is applied to a record and gives a record. Every choice follows from (seed, record id)
-and the texts to choose from: the order of the records and of the pool plays no part, and more of
-something keeps what less of it had. `question_first` and `extra_masks` do not touch the passages:
-a template and a sampler read them.
+A condition is applied to a record and returns a record. Every choice follows from (seed, record id) and from
+the texts to choose from. The order of the records and of the pool plays no part, and a larger number of
+passages keeps those of a smaller number. `question_first` and `extra_masks` do not change the passages: the
+template and the sampler read them.
 """
 
 from collections.abc import Iterable, Sequence
@@ -22,16 +22,22 @@ _AS_IS = "as-is"
 
 @dataclass(frozen=True)
 class Condition:
-    """One way to ask every question.
+    """How to ask every question: which passages, in which order, with how many masks.
 
-    passages: how many there are in all; distractors are the record's own, in their order, then
-    gold passages of other records; never one that contains an answer.  None: as the record has
-    them.  gold: the index of the gold passage, from 0.  None: where the record has it, and drawn
-    by the seed where `passages` is given.  noise: the share of distractors replaced by passages
-    of other records that share no content word with the question.  conflicts: copies of the gold
-    passage that state another record's answer; they count among `passages`, and come on top
-    where that is None.  question_first: the question stands before the passages.  extra_masks:
-    masks beyond those the answer needs.  closed_book: no passages at all.
+    Args:
+        passages (int): Number of passages, 1 or more; None (by default) keeps those of the record.
+            Distractors are first the record's own, in their order, then gold passages of other records; none
+            contains an answer.
+        gold (int): Index of the gold passage, from 0. By default its place in the record, or drawn by the
+            seed if `passages` is given.
+        noise (float): Share of the distractors, 0 to 1, that are replaced by passages of other records
+            without a content word of the question; None (by default) for no noise.
+        conflicts (int): Number of copies of the gold passage that state another record's answer; 0 by
+            default. They count among `passages`; if that is None, they are added.
+        question_first (bool): Put the question before the passages; False by default.
+        extra_masks (int): Masks beyond those that the answer needs; 0 by default.
+        closed_book (bool): Ask without passages; False by default.
+        seed (int): Seed of all choices; 0 by default.
     """
 
     passages: int | None = None
@@ -65,11 +71,11 @@ class Condition:
         about = [n for n in ("passages", "gold", "noise") if getattr(self, n) is not None]
         about += [n for n in ("conflicts", "question_first") if getattr(self, n)]
         if self.closed_book and about:
-            raise UsageError(f"closed_book leaves nothing to set {about[0]} for", "Drop one.")
+            raise UsageError(f"closed_book and {about[0]} cannot be combined", "Drop one of them.")
 
     @property
     def name(self) -> str:
-        """The condition as one would type it: "passages=5,gold=0"; `parse` reads it."""
+        """The condition as it is typed, such as "passages=5,gold=0"; `parse` reads it."""
         words = []
         for field in fields(self):
             value = getattr(self, field.name)
@@ -80,7 +86,12 @@ class Condition:
 
     @classmethod
     def parse(cls, text: str) -> "Condition":
-        """The inverse of `name`."""
+        """Parse a condition, the inverse of `name`.
+
+        Args:
+            text (str): Settings with commas between them, such as "passages=5,gold=0" or "closed-book";
+                "as-is" for none.
+        """
         flags = {f.name: f.type is bool for f in fields(cls)}  # the others are numbers
         known = ", ".join(n.replace("_", "-") + ("" if flags[n] else "=…") for n in flags)
         given: dict[str, bool | int | float] = {}
@@ -94,15 +105,25 @@ class Condition:
                 given[key] = True if flags[key] else number(value)
             except (KeyError, ValueError):
                 raise UsageError(
-                    f"{word.strip()!r} in the condition {text!r} means nothing",
+                    f"unknown setting {word.strip()!r} in the condition {text!r}",
                     f"Write {_AS_IS}, or some of {known}, with commas between.",
                 ) from None
         return cls(**given)  # type: ignore[arg-type]  # each key got its own type above
 
     def apply(self, record: Record, pool: Sequence[Record] | Pool = ()) -> Record:
-        """The record under this condition; `pool` are the records that others are drawn from.
+        """Apply the condition to a record.
 
-        For many records make the pool once: `Pool(records)`.
+        Args:
+            record (Record): The record.
+            pool (sequence of Record or Pool): Records from which other passages and answers are drawn. For
+                many records make it once: `Pool(records)`.
+
+        Returns:
+            The record with other passages.
+
+        Raises:
+            UsageError: If the record cannot be asked under the condition, or if the pool has too few
+                passages.
         """
         self.require(record)
         if self.closed_book:
@@ -129,26 +150,31 @@ class Condition:
         return record.with_passages(rest)
 
     def require(self, record: Record) -> None:
-        """An error where the record cannot be asked so: no passages, or none to do without."""
+        """Raise an error if the condition cannot apply to a record.
+
+        Args:
+            record (Record): The record: it may have no passages, or ask for a text that the condition does
+                not fit.
+        """
         if record.asks is Asks.CONTINUATION:
             if self != Condition(extra_masks=self.extra_masks, seed=self.seed):
                 raise UsageError(
-                    f"record {record.label} is a text to go on with: {self.name!r} has no meaning for it",
+                    f"record {record.label} is a text to continue: {self.name!r} does not apply to it",
                     f"Use {_AS_IS}.",
                 )
         elif record.asks is Asks.SUMMARY and self.closed_book:
             raise UsageError(
-                f"record {record.label} asks for a summary of its passage, and closed-book leaves it out",
+                f"record {record.label} asks for a summary of its passage, which closed-book leaves out",
                 f"Use {_AS_IS}, or passages=….",
             )
         elif not record.passages and not self.closed_book:
             raise UsageError(
-                f"record {record.label} has no passages, and {self.name!r} asks for some",
+                f"record {record.label} has no passages, and {self.name!r} needs some",
                 "Use closed_book=True for it, or add passages.",
             )
 
     def _as_retrieved(self, record: Record, others: Pool) -> list[Passage]:
-        """Nobody said which passage is gold: the first n, then others that hold no answer."""
+        """Choose passages if none is marked as gold: the first n, then others without an answer."""
         asked = {"gold": self.gold is not None, "noise": self.noise, "conflicts": self.conflicts}
         for field in (name for name, given in asked.items() if given):
             raise UsageError(
@@ -184,7 +210,7 @@ class Condition:
     def _spread(
         self, record: Record, passages: list[Passage], extra: Sequence[Passage], why: str
     ) -> list[Passage]:
-        """The extra ones among the others, at places drawn by the seed."""
+        """Insert the extra passages among the others, at places drawn by the seed."""
         out = list(passages)
         for number, passage in enumerate(extra):
             out.insert(_draw(f"{why} {number} {self.seed} {record.id}", len(out) + 1), passage)
@@ -195,7 +221,7 @@ class Condition:
             if self.gold > rest:
                 raise UsageError(
                     f"record {record.label}: gold = {self.gold}, but there are {rest + 1} passages",
-                    "gold counts passages from 0; passages=n makes there be more.",
+                    "gold counts passages from 0; set passages=n for more of them.",
                 )
             return self.gold
         if self.passages is None:
@@ -204,14 +230,26 @@ class Condition:
 
 
 def gold_sweep(n_passages: int, positions: Iterable[int], *, seed: int = 0) -> list[Condition]:
-    """One condition per position of the gold passage, all else equal."""
+    """Return one condition per position of the gold passage, all else equal.
+
+    Args:
+        n_passages (int): Number of passages.
+        positions (iterable of int): Indices of the gold passage, from 0.
+        seed (int): Seed of all choices; 0 by default.
+    """
     return [Condition(passages=n_passages, gold=place, seed=seed) for place in positions]
 
 
 def passage_counts(
     counts: Iterable[int], *, gold: int | None = None, seed: int = 0
 ) -> list[Condition]:
-    """One condition per number of passages; 0 is closed book."""
+    """Return one condition per number of passages.
+
+    Args:
+        counts (iterable of int): Numbers of passages; 0 is closed book.
+        gold (int): Index of the gold passage, from 0; drawn by the seed by default.
+        seed (int): Seed of all choices; 0 by default.
+    """
     return [
         Condition(passages=n, gold=gold, seed=seed) if n else Condition(closed_book=True, seed=seed)
         for n in counts
@@ -221,16 +259,23 @@ def passage_counts(
 def noise_sweep(
     n_passages: int, shares: Iterable[float], *, gold: int | None = None, seed: int = 0
 ) -> list[Condition]:
-    """One condition per share of noise among the distractors."""
+    """Return one condition per share of noise among the distractors.
+
+    Args:
+        n_passages (int): Number of passages.
+        shares (iterable of float): Shares of the distractors that are noise, 0 to 1.
+        gold (int): Index of the gold passage, from 0; drawn by the seed by default.
+        seed (int): Seed of all choices; 0 by default.
+    """
     return [Condition(passages=n_passages, gold=gold, noise=s, seed=seed) for s in shares]
 
 
 def _draw(key: str, n: int) -> int:
-    """A number below n that follows from the key."""
+    """Return a number below n that follows from the key."""
     return ranked(range(n), str, key)[0]
 
 
 def condition_of(text: str, seed: int) -> Condition:
-    """A condition as it is written; what it draws follows the seed, unless it names one itself."""
+    """Parse a condition; its seed is `seed`, unless the text gives another one."""
     condition = Condition.parse(text)
     return condition if "seed=" in text else replace(condition, seed=seed)

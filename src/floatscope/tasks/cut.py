@@ -1,12 +1,12 @@
-"""Answers cut off by their length: which they are, and how they are reported.
+"""Answers that were cut off by their length: find, count and report them.
 
-An answer ends with an end token. One that has none within its `length` was cut off: what it would
-have said is not known, and to count it as wrong measures the length. A model without end tokens
-never ends, and an old run did not note it: there it is unknown (None). Nothing is scored here.
+An answer ends with an end token. An answer without one within its `length` was cut off: the rest is not
+known, and counting it as wrong would measure the length. For a model without end tokens, and in old runs
+that did not record it, this is unknown (None). Nothing is scored here.
 
-Which answers the rule is for: a few words must come to their end; a text that goes on has none. A long
-answer that was cut off is right all the same where a right answer stands in it already; only the others
-are in doubt (`in_doubt`).
+The rule applies to answers of a few words, which must come to their end, and not to continuations, which
+have none. A long answer that was cut off is still right if it already contains a right answer; only the
+others are in doubt (`in_doubt`).
 """
 
 from collections.abc import Collection, Iterable, Sequence
@@ -18,26 +18,26 @@ REMEDY = "Give a longer length (--length)."
 
 
 def was_cut(answer_ids: Sequence[int], end_ids: Sequence[int]) -> bool | None:
-    """Whether no end token stands in the answer; None for a model that has none."""
+    """Return whether an answer holds no end token; None for a model without end tokens."""
     return not set(answer_ids) & set(end_ids) if end_ids else None
 
 
 def in_doubt(cut: Iterable[Any], right: Iterable[Any]) -> list[bool | None]:
-    """Of answers in sentences: which were cut off before a right answer stood in them."""
+    """Return which answers were cut off before they contained a right answer."""
     pairs = zip(cut, right, strict=True)
     return [None if one is None else bool(one) and not good for one, good in pairs]
 
 
 def count(cut: Column) -> int:
-    """How many are known to have been cut off."""
+    """Count the answers that are known to have been cut off."""
     return sum(bool(one) for one in cut if one is not None)
 
 
 def mostly(cut: Column) -> bool:
-    """Whether more than half are known to have been cut off."""
+    """Return whether more than half are known to have been cut off."""
     return count(cut) > MOST * len(cut)
 
 
 def said(cut: Column, length: int) -> str:
-    """As a sentence has it."""
+    """Write the count for a sentence."""
     return f"{count(cut)} of {len(cut)} answers were cut off at {length} tokens"

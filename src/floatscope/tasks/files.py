@@ -1,7 +1,7 @@
-"""A file as a sequence of JSON objects, each with the place it stands at.
+"""Read a file as a sequence of JSON objects, each with its place in the file.
 
-Handles JSON lines, one JSON array, and SQuAD's nested document. How bytes are read is in `stream`,
-how they are parsed in `untrusted`; what the fields mean is not known here.
+Handles JSON lines, one JSON array, and SQuAD's nested document. `stream` reads the bytes and `untrusted`
+parses them; the meaning of the fields is left to `schemas`.
 """
 
 from collections.abc import Iterable, Iterator
@@ -20,7 +20,7 @@ _NAME = 100  # characters of an id that a message may show
 
 @dataclass(frozen=True)
 class Item:
-    """One parsed object, or why there is none."""
+    """One parsed object, or the reason why it could not be parsed."""
 
     where: str
     data: Any = None
@@ -29,7 +29,7 @@ class Item:
 
 
 def items(path: Path) -> Iterator[Item]:
-    """The objects of a file in order, read as they are asked for."""
+    """Yield the objects of a file in order, reading as they are needed."""
     with stream.opened(path) as source:
         # A document may stand on one line, and its name says so.
         whole = ".json" in path.suffixes
@@ -59,7 +59,7 @@ def _too_long(path: Path) -> UsageError:
 
 
 def _begins_document(path: Path, first: bytes) -> bool:
-    """Whether the file is one array or one object, and not lines, from its first line."""
+    """Return whether the first line begins one array or one object, and not JSON lines."""
     if first.lstrip().startswith(b"["):
         return True
     try:
@@ -114,7 +114,7 @@ def _is_squad(data: Any) -> bool:
 
 
 def _squad(path: Path, document: dict[str, Any]) -> Iterator[Item]:
-    """Every question with its paragraph; a missing level is an error at its own path."""
+    """Yield every question with its paragraph; a missing level is an error with its path."""
     if not _is_squad(document):  # one object in a .json file, over several lines
         yield _item(f"{path}, the one record", document)
         return
@@ -144,7 +144,7 @@ def _squad(path: Path, document: dict[str, Any]) -> Iterator[Item]:
 def _children(
     parent: Any, field: str, at: str, item: Item | None = None
 ) -> Iterator[tuple[Item, str]]:
-    """The objects of a list field with their paths; a fault goes down as a bad item."""
+    """Yield the objects of a list field with their paths; an error is passed down as a bad item."""
     if item is not None and item.bad:
         yield item, at
         return

@@ -1,7 +1,7 @@
-"""Records as prompts that fit a model's context: which one does not, by how much, and what to do.
+"""Check that records fit a model's context, before anything is decoded.
 
-An `Outline` will do for a model, so that a prompt that is too long is found before any weights are read.
-Then the longest records are tried: all of them are, by `asking`, just before they are decoded.
+An `Outline` can stand for the model, so that a prompt that is too long is found before any weights are read.
+Only the longest records are tried then; `asking` checks all of them just before they are decoded.
 """
 
 from collections.abc import Sequence
@@ -31,7 +31,7 @@ def fitting(
     length: int,
     added: int = 0,
 ) -> tuple[Record, Encoded]:
-    """The record under a condition, and its prompt: refused where `length` more tokens do not fit."""
+    """Return the record under the condition and its prompt; refuse it if `length` more tokens do not fit."""
     changed = condition.apply(record, pool)
     prompt = encode(model, template.prompt(changed, condition))
     check_fits(
@@ -44,7 +44,7 @@ def fitting(
 
 
 def longest(records: Sequence[Record]) -> list[Record]:
-    """Those most likely not to fit, in their own order."""
+    """Return the records most likely not to fit, in their original order."""
     size = [len(r.question) + sum(len(p.text) + len(p.title) for p in r.passages) for r in records]
     chosen = sorted(range(len(records)), key=lambda i: (-size[i], i))[:TRIED]
     return [records[i] for i in sorted(chosen)]

@@ -1,6 +1,6 @@
-"""Which encyclopaedia articles no model of ours is trained on: a rule that needs no list.
+"""Decide by a hash which encyclopaedia articles no embedded model is trained on.
 
-Training leaves them out and the long tasks (`long_texts`) are made of them, so both ask here.
+Training leaves these articles out, and the long tasks (`long_texts`) are made of them.
 """
 
 import hashlib
@@ -9,5 +9,5 @@ EVERY = 50  # one title in so many
 
 
 def held_out(title: str) -> bool:
-    """Whether an article is kept for tests, from a hash of its title."""
+    """Return whether an article is held out for tests, by a hash of its title."""
     return int(hashlib.sha256(title.encode()).hexdigest(), 16) % EVERY == 0

@@ -1,8 +1,8 @@
-"""Answers kept as they come: each batch is a shard of a run directory, so that a stop costs one batch.
+"""Store answers batch by batch in a run directory, so that an interruption loses at most one batch.
 
-The directory, its lock, shards and checksums are the engine's; its driver is not used, because the
-model is here already and only it can tell which questions make a batch. Kept is what was decoded;
-scores are worked out again from it.
+Directory, lock, shards and checksums are the engine's. Its driver is not used, because the model is loaded
+here already and only the model can tell which questions form a batch. Decodings are stored; scores are
+computed from them.
 """
 
 import hashlib
@@ -34,7 +34,7 @@ _SHOWN = 5  # differences named in an error
 
 @dataclass(frozen=True)
 class Kept:
-    """A directory of answers that is ours for now. `part` is the setting whose batches are meant."""
+    """A locked directory of answers. `part` is the setting whose batches are read and written."""
 
     run: Run
     question: str
@@ -44,10 +44,12 @@ class Kept:
     redone: dict[str, str] = field(default_factory=dict)  # batch → why what was there did not count
 
     def of(self, part: str) -> "Kept":
+        """Return the same directory for another setting."""
         return replace(self, part=part)
 
     @property
     def answers(self) -> int:
+        """Number of stored answers."""
         return sum(self.counts.values())
 
     def batch(
@@ -57,7 +59,7 @@ class Kept:
         prompts: Sequence[Encoded],
         decode: Callable[[], list[Decoding]],
     ) -> list[Decoding]:
-        """What is stored of this batch; otherwise it is decoded, and stored before it is returned."""
+        """Return the stored decodings of a batch, or decode and store them."""
         shard = f"{self.part}-{number:05d}"
         tokens = [[prompt.ids, prompt.regions, prompt.gold] for prompt in prompts]
         asked = as_json({**asked, "prompts": fingerprint(tokens)}, "what is asked")
@@ -88,13 +90,13 @@ class Kept:
             raise RunError(
                 f"{self.run.directory} holds answers to another question: "
                 + "; ".join(differing[:_SHOWN]),
-                "Ask what was asked before, choose another place, or replace them (--overwrite; "
+                "Repeat the earlier request, choose another place, or replace them (--overwrite; "
                 "from Python, remove the directory).",
             )
         return [_decoding(output, i, prompt) for i, prompt in enumerate(prompts)]
 
     def count(self) -> None:
-        """What lies there from before, as far as it is whole."""
+        """Count the stored answers that are intact."""
         for shard in self.run.shards.ids():
             try:
                 self.run.shards.verify(shard)
@@ -103,7 +105,7 @@ class Kept:
                 continue  # asked again when its turn comes, and named then
 
     def remove(self) -> None:
-        """Remove the kept answers, once they are saved elsewhere or if there are none."""
+        """Remove the stored answers, after they are saved elsewhere or if there are none."""
         self.counts.clear()
         shutil.rmtree(self.run.directory, ignore_errors=True)
 
@@ -116,9 +118,9 @@ def kept(
     resume: bool = True,
     overwrite: bool = False,
 ) -> Iterator[Kept]:
-    """Lock the directory for this request, or say whose answers it holds.
+    """Lock a directory for the answers to a request; refuse one that holds answers to another request.
 
-    With `overwrite`, answers to another request are moved aside; those to this one are still used.
+    With `overwrite`, answers to another request are moved aside; those to this request are still used.
     """
     run, plan = Run(directory), Plan(request or {}, _ASKER, ())
     anew = overwrite and not (resume and _asks(run, plan))
@@ -140,11 +142,11 @@ def _asks(run: Run, plan: Plan) -> bool:
 def asked_of(
     model: Model, sampler: AnySampler, condition: str, intervention: str, batch_size: int
 ) -> dict[str, Any]:
-    """All that an answer depends on, beside the tokens of the prompts."""
+    """Return all that an answer depends on, besides the tokens of the prompts."""
     if model.edits:
         raise UsageError(
-            "an intervention is in force that the kept answers would not know of",
-            "Give it as intervention=.",
+            "an intervention is active, which stored answers would not record",
+            "Pass it as intervention=.",
         )
     facts = {
         **{
@@ -165,7 +167,7 @@ def asked_of(
 
 
 def _files(sampler: AnySampler) -> dict[str, str]:
-    """Checksums of the files that a sampler reads."""
+    """Return checksums of the files that a sampler reads."""
     given = {one.name: getattr(sampler, one.name) for one in fields(sampler)}
     return {
         name: hashlib.sha256(Path(value).read_bytes()).hexdigest()
@@ -175,7 +177,7 @@ def _files(sampler: AnySampler) -> dict[str, str]:
 
 
 def _output(asked: dict[str, Any], decodings: list[Decoding]) -> Output:
-    """Without the prompts' columns, in which nothing happens."""
+    """Pack decodings without the columns of the prompt, which never change."""
     data, answers = {}, []
     for i, decoding in enumerate(decodings):
         start, cells = len(decoding.prompt.ids), ("step", "position")

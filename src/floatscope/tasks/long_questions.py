@@ -1,13 +1,13 @@
-"""Tasks whose answers are long, as records, by name: "long:continuation", "long:summary", "long:answer".
+"""Tasks with long answers, by name: "long:continuation", "long:summary", "long:answer".
 
-continuation  running text of books and encyclopaedia articles: the model goes on after about 60 words;
-              gold is what follows
-summary       an article's opening, to be put in two or three sentences; gold are its first two sentences,
-              which is where an encyclopaedia says what matters: no person wrote a summary for it
-answer        a paragraph and a question, to be answered in full sentences; gold is a short answer that
-              must be contained
+- continuation: running text of books and encyclopaedia articles, which the model continues after about 60
+  words; gold is the original continuation
+- summary: the opening of an article, to be summarised in two or three sentences; gold are its first two
+  sentences, where an encyclopaedia says what matters. No person wrote a summary for it
+- answer: a paragraph and a question, to be answered in full sentences; gold is a short answer that must be
+  contained
 
-The texts are shipped (`long_texts`, `prose`). `seed` draws their order, and n of them are the first n.
+The texts are shipped (`long_texts`, `prose`). `seed` draws their order, and n records are the first n.
 """
 
 from collections.abc import Callable, Iterator
@@ -25,7 +25,16 @@ SUMMARY = 2  # sentences of gold
 
 
 def long_records(name: str, n: int | None = None, seed: int = 0) -> tuple[Record, ...]:
-    """`n` records of a long task, or all of them."""
+    """Return records of a task with long answers.
+
+    Args:
+        name (str): "long:continuation", "long:summary" or "long:answer".
+        n (int): Number of records; all by default.
+        seed (int): Seed of their order; 0 by default.
+
+    Returns:
+        The records; a smaller `n` gives the first of them.
+    """
     make = _TASKS.get(name.removeprefix(LONG))
     if make is None or not name.startswith(LONG):
         names = ", ".join(LONG + task for task in _TASKS)
@@ -40,7 +49,7 @@ def long_records(name: str, n: int | None = None, seed: int = 0) -> tuple[Record
 
 
 def asked_for(name: str) -> Asks | None:
-    """What a long task asks for; None for all other names."""
+    """Return what a long task asks for; None for any other name."""
     task = name.removeprefix(LONG)
     return _ASKS.get(task) if name.startswith(LONG) else None
 

@@ -1,7 +1,7 @@
-"""What can be said of a long answer: how near it is to a text, how much it repeats, where its words are from.
+"""Describe long answers: similarity to a reference text, repetition, and the source of their words.
 
-None of them says that it is right: that is for `scores`. All are shares, NaN where there is nothing to
-share. Words are compared as Unicode has them, lower case, without punctuation.
+None of these says whether an answer is right; `scores` does. All are shares, NaN where they do not apply.
+Words are lower-case Unicode words without punctuation.
 """
 
 import re
@@ -16,9 +16,9 @@ LONG_SCORES = ("rouge_l", "distinct_4", "grounded")
 
 
 def rouge_l(prediction: str, references: Sequence[str]) -> float:
-    """ROUGE-L (Lin 2004): F1 of the longest common subsequence of words, the best over the references.
+    """Compute ROUGE-L (Lin 2004): F1 of the longest common subsequence of words, the best reference counts.
 
-    On English text as the package rouge-score gives it without stemming, of each whole text.
+    On English text it equals that of the package rouge-score without stemming, over each whole text.
     """
     if isinstance(references, str) or not references or not all(map(words, references)):
         raise UsageError(
@@ -30,20 +30,21 @@ def rouge_l(prediction: str, references: Sequence[str]) -> float:
 
 
 def distinct(prediction: str, n: int = 4) -> float:
-    """Share of different ones among the runs of `n` words; 1: nothing is said twice. NaN below n words."""
+    """Compute the share of distinct runs of `n` words; 1 if nothing is repeated, NaN below n words."""
     said = words(prediction)
     runs = [tuple(said[i : i + n]) for i in range(len(said) - n + 1)]
     return len(set(runs)) / len(runs) if runs else _NAN
 
 
 def grounded(prediction: str, given: str) -> float:
-    """Share of the content words said that stand in the text that was given. NaN without content words."""
+    """Compute the share of content words that occur in the given text; NaN without content words."""
     content = [word for word in words(prediction) if word not in FUNCTION_WORDS]
     there = set(words(given))
     return sum(word in there for word in content) / len(content) if content else _NAN
 
 
 def words(text: str) -> list[str]:
+    """Return the words of a text in lower case, without punctuation."""
     return _WORD.findall(text.lower())
 
 
@@ -53,7 +54,7 @@ def _rouge_l(said: list[str], right: list[str]) -> float:
 
 
 def _common(a: list[str], b: list[str]) -> int:
-    """Length of the longest common subsequence, a line of the table at a time."""
+    """Compute the length of the longest common subsequence, one row of the table at a time."""
     line = [0] * (len(b) + 1)
     for one in a:
         before = 0  # the line above, one to the left

@@ -1,8 +1,8 @@
 """Encyclopaedia texts for long answers: openings of articles, and paragraphs with questions.
 
 LONG.md beside the files names every article and the licence. The twin's training leaves all of them out
-(`held_out`). The paragraphs are XQuAD's (1910.11856), after SQuAD (1606.05250). What is
-asked about them is in `long_questions`; running prose of books is in `prose`.
+(`held_out`). The paragraphs are XQuAD's (1910.11856), after SQuAD (1606.05250). `long_questions` has the
+questions about them; `prose` has running text of books.
 """
 
 import gzip
@@ -22,6 +22,8 @@ _END = re.compile(
 
 @dataclass(frozen=True)
 class Question:
+    """A question about an article, with its right answers."""
+
     id: str
     text: str
     answers: tuple[str, ...]
@@ -29,7 +31,7 @@ class Question:
 
 @dataclass(frozen=True)
 class Article:
-    """A piece of an article; `questions` are about it."""
+    """Part of an article, with questions about it."""
 
     title: str
     text: str
@@ -37,16 +39,19 @@ class Article:
 
     @property
     def sentences(self) -> tuple[str, ...]:
+        """The sentences of the text."""
         return tuple(_END.split(self.text))
 
 
 @lru_cache(maxsize=1)
 def openings() -> tuple[Article, ...]:
+    """Return the openings of articles."""
     return _read(OPENINGS)
 
 
 @lru_cache(maxsize=1)
 def paragraphs() -> tuple[Article, ...]:
+    """Return the paragraphs with questions."""
     return _read(PARAGRAPHS)
 
 

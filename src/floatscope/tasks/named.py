@@ -1,9 +1,9 @@
-"""Tasks that need no file, by the name a person types: the world's levels, and the long ones.
+"""Tasks that need no file, by name: the levels of the synthetic world, and the tasks with long answers.
 
     world:nine    known:nine    long:continuation
 
-`data` of a run or of `floatscope evaluate` is such a name or a file. What a name says before anything is
-read (does it have right answers, or passages?) is here too, for plans.
+`data` of a run or of `floatscope evaluate` is such a name or a file. What a name implies before anything is
+read (are there right answers, or passages?) is also here, for plans.
 """
 
 from ..untrusted import exists
@@ -16,12 +16,26 @@ MANY = 200  # questions of the world, where nobody says how many
 
 
 def is_named(data: str) -> bool:
-    """Whether it is a task's name; a file that happens to be called so comes first."""
+    """Return whether the text is the name of a task, and not a file.
+
+    Args:
+        data (str): Such as "world:nine", "known:nine" or "long:answer". An existing file of that name takes
+            precedence.
+    """
     return data.startswith((WORLD, KNOWN, LONG)) and not exists(data)
 
 
 def named_records(data: str, n: int | None, seed: int = 0) -> tuple[Record, ...]:
-    """`n` records of a task by its name; without a number, all of a long one's and 200 of the world's."""
+    """Return records of a task by its name.
+
+    Args:
+        data (str): The name, such as "world:nine", "known:nine" or "long:answer".
+        n (int): Number of records. None: all of a long task, 200 of the world.
+        seed (int): Seed of the questions or of their order; 0 by default.
+
+    Example:
+        `fs.tasks.named_records("world:nine", 20)`
+    """
     if data.startswith(LONG):
         return long_records(data, n, seed)
     known = data.startswith(KNOWN)
@@ -30,5 +44,5 @@ def named_records(data: str, n: int | None, seed: int = 0) -> tuple[Record, ...]
 
 
 def asks(data: str) -> Asks:
-    """What a task's records ask for; a file's ask for a few words."""
+    """Return what a task's records ask for; those of a file ask for a few words."""
     return (asked_for(data) if is_named(data) else None) or Asks.WORDS

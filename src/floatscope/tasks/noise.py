@@ -1,7 +1,7 @@
-"""A few natural passages for the world's noise dial, where the user brings none.
+"""Passages of natural text for the world's setting `noise`, if the user gives none.
 
-Plain facts, written for this purpose: about as long as the articles' first sentences that the
-embedded pair saw as noise, and none of them about anyone in the world.
+Plain facts, written for this purpose. They are about as long as the first sentences of articles that the
+embedded pair saw as noise, and none is about anyone in the world.
 """
 
 NOISE = (

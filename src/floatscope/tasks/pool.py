@@ -1,7 +1,7 @@
-"""Passages and answers of other records, to draw from in an order that depends on nothing but texts.
+"""Passages and answers of other records, drawn in an order that depends on the texts alone.
 
-Candidates are ranked by a hash of (key, text). That is as good as a shuffle, does not depend on
-the order of the pool, and taking more of them keeps the ones already taken.
+Candidates are ranked by a hash of (key, text). This is as good as a shuffle, does not depend on the order of
+the pool, and a larger draw contains the smaller one.
 """
 
 import hashlib
@@ -20,19 +20,24 @@ T = TypeVar("T")
 
 
 def ranked(items: Iterable[T], text: Callable[[T], str], key: str) -> list[T]:
-    """The items in an order that follows from the key and each item's own text."""
+    """Sort items by a hash of the key and of each item's text."""
     return sorted(items, key=lambda item: _digest(key, text(item)))
 
 
 class Pool:
-    """The passages of many records: their gold ones, or all of those that mark none."""
+    """Passages and answers of many records, to draw from.
+
+    Args:
+        records (sequence of Record): Each contributes its gold passage, or all passages if none is marked as
+            gold.
+    """
 
     def __init__(self, records: Sequence[Record]) -> None:
         self.records = tuple(records)
 
     @cached_property
     def passages(self) -> tuple[Passage, ...]:
-        """Each text once, no longer gold."""
+        """Every text once, no longer marked as gold."""
         passages: dict[str, Passage] = {}
         for record in self.records:
             chosen = record.passages if record.gold is None else (record.passages[record.gold],)
@@ -42,20 +47,45 @@ class Pool:
 
     @staticmethod
     def may_distract(passage: Passage, record: Record) -> bool:
-        """It is none that answers: no answer stands in it or in its title, normalised."""
+        """Return whether a passage contains no right answer, in its text or title, after normalisation.
+
+        Args:
+            passage (Passage): The passage.
+            record (Record): The record whose answers count.
+        """
         texts = (passage.text, passage.title)
         return not any(contains(text, record.answers) for text in texts)
 
     def distractors(
         self, record: Record, count: int, seed: int, taken: Sequence[Passage] = ()
     ) -> list[Passage]:
-        """`count` passages of other records that do not answer this one."""
+        """Draw passages of other records that do not answer this record's question.
+
+        Args:
+            record (Record): The record.
+            count (int): Number of passages.
+            seed (int): Seed of the draw.
+            taken (sequence of Passage): Passages that must not be drawn again; () by default.
+
+        Raises:
+            UsageError: If the pool has fewer such passages.
+        """
         return self._draw(record, count, f"distractors {seed}", taken, "no answer", lambda p: True)
 
     def irrelevant(
         self, record: Record, count: int, seed: int, taken: Sequence[Passage] = ()
     ) -> list[Passage]:
-        """`count` of those that share no content word with the question either."""
+        """Draw passages without an answer and without a content word of the question.
+
+        Args:
+            record (Record): The record.
+            count (int): Number of passages.
+            seed (int): Seed of the draw.
+            taken (sequence of Passage): Passages that must not be drawn again; () by default.
+
+        Raises:
+            UsageError: If the pool has fewer such passages.
+        """
         asked = content_words(record.question)
         wanted = "neither an answer nor a content word of the question"
 
@@ -89,7 +119,12 @@ class Pool:
         )
 
     def wrong_answers(self, record: Record, seed: int) -> Iterator[str]:
-        """Answers of other records that do not overlap with this one's, alike ones first."""
+        """Yield answers of other records that do not overlap with this record's, those of similar form first.
+
+        Args:
+            record (Record): The record.
+            seed (int): Seed of their order.
+        """
         own = record.answers
         answers = dict.fromkeys(r.answers[0] for r in self.records if r.id != record.id)
         shape = _shape(own[0])
@@ -103,7 +138,7 @@ class Pool:
 def contradiction(
     record: Record, gold: Passage, count: int, others: Pool, seed: int
 ) -> list[Passage]:
-    """Copies of the gold passage, each with every answer replaced by one wrong one."""
+    """Return copies of the gold passage in which every answer is replaced by a wrong one."""
     if not count:
         return []
     # Longest first: "New York City" must not become "<wrong> City".
@@ -132,12 +167,12 @@ def contradiction(
 
 
 def content_words(text: str) -> frozenset[str]:
-    """The normalised words of a text that are no function words."""
+    """Return the normalised words of a text that are not function words."""
     return frozenset(normalise(text).split()) - FUNCTION_WORDS
 
 
 def _shape(answer: str) -> tuple[bool, bool, bool]:
-    """A year contradicts a year better than a name does."""
+    """Describe the form of an answer: a year contradicts a year better than a name does."""
     has_digit = any(c.isdigit() for c in answer)
     return has_digit, answer[:1].isupper(), " " in answer.strip()
 

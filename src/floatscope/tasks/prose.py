@@ -1,8 +1,8 @@
-"""Running English prose: passages of public-domain books, each of another author.
+"""Running English prose: passages of public-domain books, each by another author.
 
-A domain to compare questions with. Every passage is an example of its own: no two share a sentence.
-None of the books is in the embedded pair's training text, though others of their kind are; PROSE.md
-beside the file names every author and title. `noise` is for the world's own dial and has single facts.
+It is a second domain beside questions. Every passage is an independent example: no two share a sentence.
+None of the books is in the embedded pair's training text, though similar ones are; PROSE.md beside the file
+names all authors and titles. `noise` has single facts for the world's setting of that name.
 """
 
 import gzip
@@ -18,14 +18,17 @@ PASSAGES = 128  # in that file
 
 @lru_cache(maxsize=1)
 def sentences() -> tuple[tuple[str, ...], ...]:
-    """The passages, each as its sentences."""
+    """Return the passages, each as its sentences."""
     lines = gzip.decompress(FILE.read_bytes()).decode("utf-8").splitlines()
     return tuple(tuple(json.loads(line)["sentences"]) for line in lines)
 
 
 def prose(index: int, length: int) -> str:
-    """As many whole words of passage `index` as `length` characters hold: sentences differ in length too
-    much for two domains to be of one length."""
+    """Return as many complete words of passage `index` as fit into `length` characters.
+
+    Cutting at sentences would not make two domains of equal length, because sentences differ too much in
+    length.
+    """
     if not 0 <= index < PASSAGES:
         raise UsageError(
             f"expected a passage of prose from 0 to {PASSAGES - 1}, got {index}",

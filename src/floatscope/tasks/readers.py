@@ -1,10 +1,10 @@
-"""Records from files, in whatever schema they come, and from the synthetic world.
+"""Read records from files of several schemas.
 
     found = read_records("nq.jsonl.gz", limit=50, skip_bad=True)
     found.records, found.bad
 
-The schema is recognised from the fields. Every record is validated; an error names the file, the
-line, the field and what to do. With `skip_bad` errors are collected instead, and never lost.
+The schema is recognised from the fields. Every record is validated; an error names the file, the line, the
+field and a remedy. With `skip_bad` errors are collected instead of raised.
 """
 
 from collections import Counter
@@ -33,9 +33,14 @@ _ELSEWHERE = frozenset("passages passage context contexts ctxs documents docs pa
 
 @dataclass(frozen=True)
 class Records:
-    """What a file held: its records in order, what could not be read, and the schema found.
+    """The contents of a file of records.
 
-    `alternatives` says which gold answers seem to hold several in one text, and were not split; "" if none.
+    Args:
+        records (tuple of Record): The records, in the order of the file.
+        bad (tuple of Bad): What could not be read; () by default.
+        schema (str): Title of the schema that was recognised.
+        alternatives (str): A notice of gold answers that seem to hold several answers in one text and were
+            not split; "" if there are none.
     """
 
     records: tuple[Record, ...]
@@ -51,11 +56,21 @@ def read_records(
     skip_bad: bool = False,
     split_alternatives: bool = False,
 ) -> Records:
-    """The records of a JSONL or JSON file, gzipped or not; `limit` stops after that many good ones.
+    """Read the records of a JSONL or JSON file, gzipped or not.
 
-    `split_alternatives`: of a gold answer like "1984 or 1985" each part is right too.
+    Args:
+        path (str or Path): The file.
+        limit (int): Stop after this many good records; None (by default) reads all.
+        skip_bad (bool): Collect records that cannot be read instead of raising an error; False by default.
+        split_alternatives (bool): Accept each part of a gold answer like "1984 or 1985" as right too; False
+            by default.
 
-    A file that cannot be read at all (missing, empty, of no known schema) is always an error.
+    Returns:
+        The records, those that could not be read, and the schema.
+
+    Raises:
+        UsageError: If a record cannot be read (without `skip_bad`), or the whole file: missing, empty, or of
+            an unknown schema.
     """
     path = Path(path)
     if limit is not None and limit < 1:
@@ -83,7 +98,7 @@ def read_records(
     if not records:
         raise UsageError(
             f"{path}: none of the {len(bad)} records could be read; the first error: {bad[0]}",
-            f"The file was taken for {schema.title}: {schema.looks}.",
+            f"The file was read as {schema.title}: {schema.looks}.",
         )
     if split_alternatives:
         return Records(tuple(map(alternatives.split, records)), tuple(bad), schema.title)
@@ -96,7 +111,7 @@ def _stem(path: Path) -> str:
 
 
 def _sample(objects: Iterator[Item]) -> list[Item]:
-    """The first of a file, enough to recognise its schema: not all, which may be more than fits."""
+    """Read enough of a file to recognise its schema; the whole file may not fit into memory."""
     sample: list[Item] = []
     n_objects = 0
     for item in islice(objects, _LOOKED_AT):
@@ -108,7 +123,7 @@ def _sample(objects: Iterator[Item]) -> list[Item]:
 
 
 def _recognise(path: Path, sample: list[Item]) -> type[Schema]:
-    """The schema most of the first objects look like: one broken line must not decide it."""
+    """Return the schema of most of the first objects, so that a broken line does not decide it."""
     if any(item.squad for item in sample):
         return Squad
     objects = [item.data for item in sample if isinstance(item.data, dict)]
@@ -154,7 +169,7 @@ def _record(schema: type[Schema], item: Item, id: str) -> Record | Bad:
 
 
 def _refuse_misspellings(data: dict[str, Any]) -> None:
-    """A plain record is written by hand: `pasages` must not become a question without passages."""
+    """Refuse misspelt fields of plain records, so that `pasages` does not lose passages."""
     import difflib  # used for plain records alone
 
     known = ["id", "question", "answers", "answer", "passages", "gold"]
@@ -165,7 +180,7 @@ def _refuse_misspellings(data: dict[str, Any]) -> None:
 
 
 def _refuse_unread_passages(schema: type[Schema], data: dict[str, Any]) -> None:
-    """Passages under another schema's name must not be dropped without a word."""
+    """Refuse passages under a field name of another schema, which would be ignored silently."""
     foreign = _ELSEWHERE.union(
         *(mark for other in BY_LINE for mark in other.marks if len(mark) == 1)
     )
@@ -173,13 +188,13 @@ def _refuse_unread_passages(schema: type[Schema], data: dict[str, Any]) -> None:
         if data[name]:
             raise Problem(
                 name,
-                f"is not read in a file of {schema.title} records, and there are no other passages",
-                f"Write it as the others: {schema.looks}. Or remove it.",
+                f"is not a field of {schema.title} records, and there are no other passages",
+                f"Write passages as in {schema.looks}, or remove the field.",
             )
 
 
 def _explain(schema: type[Schema], where: str, error: ValidationError) -> Bad:
-    """The first of pydantic's complaints, in our words."""
+    """Translate the first of pydantic's errors."""
     first, *others = error.errors()
     field = "".join(f"[{p}]" if isinstance(p, int) else f".{p}" for p in first["loc"]).lstrip(".")
     cause = first.get("ctx", {}).get("error")

@@ -1,7 +1,7 @@
-"""A record: one question, its right answers and the passages that come with it.
+"""A record: one question, its right answers and its passages.
 
-Every reader gives records and every condition turns a record into a record, so nothing downstream
-knows what a data set looked like. No file is read here, and no text of a prompt is written.
+Every reader returns records and every condition turns a record into a record, so nothing later depends on
+the format of a data set. This module reads no file and writes no prompt.
 """
 
 import hashlib
@@ -23,12 +23,18 @@ _FILLERS = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0") | froze
 
 
 def is_blank(text: str) -> bool:
-    """Whether nothing of it can be seen: spaces of any width, controls, marks of direction, fillers."""
+    """Return whether a text shows nothing: only spaces, control characters, direction marks or fillers."""
     return all(category(c) in _UNSEEN or c in _FILLERS for c in text)
 
 
 class Asks(StrEnum):
-    """What a record asks for. Its prompt and its scores follow from that."""
+    """What a record asks for; its prompt and its scores follow from it.
+
+    - `WORDS` = "words": an answer of a few words
+    - `SENTENCES` = "sentences": an answer in full sentences
+    - `SUMMARY` = "summary": a summary of its passage
+    - `CONTINUATION` = "continuation": a continuation of the text in its field `question`
+    """
 
     WORDS = "words"  # an answer of a few words
     SENTENCES = "sentences"  # an answer in full sentences
@@ -37,13 +43,20 @@ class Asks(StrEnum):
 
     @property
     def has_answer(self) -> bool:
-        """Whether an answer can be right or wrong; a summary and a continuation are neither."""
+        """Whether an answer can be right or wrong; a summary and a continuation cannot."""
         return self in (Asks.WORDS, Asks.SENTENCES)
 
 
 @dataclass(frozen=True)
 class Passage:
-    """A text the model may read. `gold` holds the answer; `needed` leads to it (two-hop questions)."""
+    """A text that the model may read.
+
+    Args:
+        text (str): The text; it must not be blank.
+        title (str): Its title; "" by default.
+        gold (bool): Whether it holds the answer; False by default.
+        needed (bool): Whether it leads to the gold passage (in two-hop questions); False by default.
+    """
 
     text: str
     title: str = ""
@@ -56,18 +69,26 @@ class Passage:
 
     @property
     def kept(self) -> bool:
-        """Without it the question cannot be answered from the passages."""
+        """Whether the question cannot be answered without this passage: it is gold or needed."""
         return self.gold or self.needed
 
 
 @dataclass(frozen=True)
 class Record:
-    """A question with answers (any of them is right) and passages in their order.
+    """A question with its right answers and its passages.
 
-    `where` is where it was read, for messages. `known` says whether the embedded pair saw the
-    facts in training; None where nobody can say. A summary's and a continuation's `answers` are the
-    text they are compared with. Records with the same `cluster` (questions about one paragraph or one
-    known person) are not independent examples; "" stands for a cluster of its own.
+    Args:
+        id (str): Name of the record, unique in its data set.
+        question (str): The question; for a continuation, the text to continue.
+        answers (tuple of str): The right answers, one or more; each of them is right. For a summary or a
+            continuation the texts with which it is compared.
+        passages (tuple of Passage): Its passages, in order; () by default.
+        where (str): File and line, for messages; "" by default.
+        known (bool): Whether the embedded pair saw the facts in training; None (by default) if that is not
+            known.
+        asks (Asks): What it asks for; `Asks.WORDS` by default.
+        cluster (str): Records with the same cluster (questions about one paragraph or one person) are not
+            independent examples. "" (by default) is a cluster by itself.
     """
 
     id: str
@@ -90,30 +111,40 @@ class Record:
 
     @cached_property
     def gold(self) -> int | None:
-        """The index of the (first) gold passage; None where no passage is marked."""
+        """Index of the first gold passage; None if no passage is marked as gold."""
         return next((i for i, passage in enumerate(self.passages) if passage.gold), None)
 
     @property
     def label(self) -> str:
-        """How messages call it: its id, and where it was read."""
+        """The record in messages: its id, and where it was read."""
         return f"{shown(self.id)} ({self.where})" if self.where else shown(self.id)
 
     def closed_book(self) -> "Record":
-        """The same question without passages."""
+        """Return the same question without passages."""
         return replace(self, passages=())
 
     def with_passages(self, passages: Sequence[Passage]) -> "Record":
+        """Return the same question with other passages.
+
+        Args:
+            passages (sequence of Passage): The passages, in order.
+        """
         return replace(self, passages=tuple(passages))
 
 
 def gold_text(passages: Sequence[Passage]) -> str:
-    """Name the text of the gold passages by a hash, for `Record.cluster`; "" where none is marked."""
+    """Return a hash of the gold passages' text, for `Record.cluster`; "" if none is marked as gold."""
     text = "\0".join(passage.text for passage in passages if passage.gold)
     return hashlib.blake2b(text.encode(), digest_size=8).hexdigest() if text else ""
 
 
 def from_world(example: Example, id: str) -> Record:
-    """An example of the synthetic world as a record; it keeps the order of the passages."""
+    """Turn an example of the synthetic world into a record, with its passages in the same order.
+
+    Args:
+        example (Example): The example.
+        id (str): Name of the record.
+    """
     passages = tuple(
         Passage(passage.text, gold=i == example.gold, needed=i in example.evidence)
         for i, passage in enumerate(example.passages)

@@ -1,7 +1,7 @@
-"""Samplers compared on one task: do they answer as well, how many steps do they take, in what order?
+"""Compare samplers on one task: their accuracy, their number of steps, their decoding order.
 
-One model, one set of questions, one number of masks. What differs is the order in which positions
-are revealed, and that is shown beside the accuracy.
+One model, one set of questions, one number of masks. Only the order in which positions are revealed differs;
+it is shown beside the accuracy.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,13 +25,18 @@ _ORDER = ("left_to_right", "boundary", "ends_first", "trivial", "end_or_trivial"
 
 @dataclass(frozen=True, eq=False)
 class SamplersCompared:
-    """Answers and decoding orders by sampler."""
+    """Answers and decoding orders by sampler.
+
+    Args:
+        answers (dict of str to Answers): The answers, by the sampler's name.
+        orders (dict of str to Result): The results of `DecodingOrder`, by the sampler's name.
+    """
 
     answers: dict[str, Answers]
     orders: dict[str, Result] = field(repr=False)
 
     def table(self) -> pd.DataFrame:
-        """One line per sampler: accuracy with interval, steps, and the order's numbers."""
+        """Return one row per sampler: accuracy with its interval, steps, and the values of the order."""
         lines = []
         for name, answers in self.answers.items():
             line: dict[str, Any] = {"name": name, **answers.summary()}
@@ -44,7 +49,7 @@ class SamplersCompared:
         return pd.DataFrame(lines)
 
     def plot(self) -> Figure:
-        """The map of every sampler: when is each part of the answer revealed?"""
+        """Draw a map per sampler: when each part of the answer is revealed."""
         titles = {
             name: f"{name}\n{100 * answers.mean()[0]:.0f} % right"
             if "contains" in answers.scores
@@ -65,11 +70,22 @@ def compare_samplers(
     progress: Progress | None = None,
     **options: Any,
 ) -> SamplersCompared:
-    """Ask the same questions with every sampler (all of them by default).
+    """Ask the same questions with several samplers.
 
-    `frequencies` serves the calibrated sampler and the share of trivial tokens; `options` are
-    `evaluate`'s: condition, template, intervention, batch_size, skip_bad. The default samplers have no
-    early stop: an order can be read only where every position is revealed.
+    Args:
+        model (Model): A loaded model.
+        records (sequence of Record): The questions.
+        samplers (mapping of str to Sampler): The samplers by name; by default all of them, without early
+            stop, because an order can only be read if every position is revealed.
+        length (int): Number of masks for the default samplers; 32 by default.
+        steps (int): Number of steps for the default samplers; by default as many as masks.
+        frequencies (str or Path): A .npy file with the share of each token id in a corpus, for the
+            position-calibrated sampler and the share of trivial tokens; None by default.
+        progress (callable): Called with (questions done, questions in all), over all samplers.
+        **options: Options of `evaluate`: condition, template, intervention, batch_size, skip_bad.
+
+    Returns:
+        Answers and decoding orders by sampler, with `table()` and `plot()`.
     """
     presets = all_samplers(length, steps, frequencies)
     whole = {name: replace(one, stop_at_eos=False) for name, one in presets.items()}

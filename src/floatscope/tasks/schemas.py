@@ -1,8 +1,7 @@
-"""The schemas that record files come in, as pydantic models that turn into records.
+"""Schemas of record files, as pydantic models that turn into records.
 
-One class per schema: its fields are the schema, `record` is the translation. Types are strict (a
-number is not a string), texts must hold something. Reading files and saying where an error is
-happens in `readers`.
+There is one class per schema: its fields are the schema, and `parts` translates them. Types are strict (a
+number is not a string), and texts must not be blank. `readers` reads files and reports where an error is.
 """
 
 import hashlib
@@ -15,7 +14,7 @@ from .record import Passage, Record, gold_text, is_blank
 
 
 class Problem(ValueError):
-    """A fault that pydantic's types cannot express; it names its own field and its remedy."""
+    """An error that pydantic's types cannot express, with its field and its remedy."""
 
     def __init__(self, field: str, what: str, remedy: str) -> None:
         super().__init__(what)
@@ -24,7 +23,9 @@ class Problem(ValueError):
 
 def _text(text: str) -> str:
     if "\0" in text:
-        raise Problem("", "holds a NUL character, where some tokenizers end a text", "Remove it.")
+        raise Problem(
+            "", "holds a NUL character, at which some tokenizers end a text", "Remove it."
+        )
     return text
 
 
@@ -46,7 +47,7 @@ Answers = Annotated[list[Text], AfterValidator(_not_none)]
 
 
 class Schema(BaseModel):
-    """What all schemas share. `marks` are the fields by which a file's schema is recognised."""
+    """Base class of the schemas. `marks` are the fields by which a file's schema is recognised."""
 
     model_config = ConfigDict(strict=True, extra="ignore", populate_by_name=True)
     title: ClassVar[str] = ""
@@ -58,16 +59,18 @@ class Schema(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _one_answer_is_a_list(cls, data: Any) -> Any:
-        """`answer: "x"` and `output: "x"` mean a list of one."""
+        """Turn `answer: "x"` and `output: "x"` into a list with one answer."""
         if isinstance(data, dict):
             lone = ("answer", "answers", "output")
             return {k: [v] if k in lone and isinstance(v, str) else v for k, v in data.items()}
         return data
 
     def parts(self) -> tuple[str, list[str], list[Passage]]:
+        """Return question, right answers and passages."""
         raise TypeError(f"{type(self).__name__} must define parts")
 
     def record(self, id: str, where: str) -> Record:
+        """Return the record; `id` is its name if the file gives none."""
         question, answers, passages = self.parts()
         aliases = tuple(dict.fromkeys(answers))
         own = id if self.id is None else str(self.id)
@@ -84,7 +87,10 @@ class _Ctx(BaseModel):
 
 
 class Ctxs(Schema):
-    """Lost in the Middle (Liu et al. 2307.03172) and DPR. Without `isgold`, the first `hasanswer`."""
+    """Data files of Lost in the Middle (Liu et al. 2307.03172) and of DPR.
+
+    Gold is the passage with `isgold`; if no passage has that field, the first with `hasanswer`.
+    """
 
     title = "lost-in-the-middle, DPR"
     looks = "{question, answers, ctxs: [{title, text, isgold, hasanswer}]}"
@@ -104,7 +110,7 @@ class Ctxs(Schema):
 
 
 class GoldApart(Schema):
-    """Gold and distractors apart. The file gives no order: a hash of the question places the gold."""
+    """Gold passage and distractors in separate fields; a hash of the question places the gold passage."""
 
     title = "gold and distractors apart"
     looks = "{question, answers, gold: {title, text}, distractors: [{title, text}]}"
@@ -130,7 +136,7 @@ class _Segment(BaseModel):
 
 
 class Segments(Schema):
-    """Attention Floating (2601.07894). No passage is marked as gold."""
+    """The data files of Attention Floating (2601.07894), which mark no passage as gold."""
 
     title = "Attention-Floating"
     looks = "{input|query|question, output|answer|answers, passage: [{segment}]}"
@@ -149,7 +155,7 @@ class Segments(Schema):
 
 
 class HaluEval(Schema):
-    """HaluEval's question answering (2305.11747): the knowledge is the one passage, and gold."""
+    """HaluEval's question answering (2305.11747): the knowledge is the only passage, and gold."""
 
     title = "HaluEval"
     looks = "{knowledge, question, right_answer, hallucinated_answer}"
@@ -164,7 +170,7 @@ class HaluEval(Schema):
 
 
 class KeyValue(Schema):
-    """Key-value retrieval of Lost in the Middle (2307.03172): every pair is a passage."""
+    """Key-value retrieval of Lost in the Middle (2307.03172); every pair becomes a passage."""
 
     title = "key-value retrieval"
     looks = "{ordered_kv_records: [[key, value], ...], key, value}"
@@ -189,7 +195,7 @@ class KeyValue(Schema):
 
 
 class Plain(Schema):
-    """What one writes by hand. `gold` counts passages from 0."""
+    """Records written by hand. `gold` is the index of the gold passage, from 0."""
 
     title = "plain"
     looks = "{question, answers|answer, passages: [text], gold: number}"
@@ -214,7 +220,7 @@ class Plain(Schema):
 class Squad(Schema):
     """One question of a SQuAD file (1606.05250) with its paragraph; `files` unfolds the document.
 
-    Titles are spelled there as in addresses ("Super_Bowl_50"), and here as one reads them.
+    Titles in SQuAD are spelled as in addresses ("Super_Bowl_50"); they are converted to normal text.
     """
 
     title = "SQuAD"

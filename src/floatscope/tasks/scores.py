@@ -1,13 +1,13 @@
-"""Is the answer right: exact match, contained answer and token F1, the best over the aliases.
+"""Score an answer: exact match, contained answer and token F1, each the best over the right answers.
 
-Normalisation and F1 are those of SQuAD's official script (`evaluate-v1.1.py`, Rajpurkar et al.
-2016, https://worksheets.codalab.org/rest/bundles/0xbcd57bee090b421c982906709c8c27e1/contents/blob/):
-lower case, no ASCII punctuation, no English articles, single spaces.
+Normalisation and F1 are those of SQuAD's official script (`evaluate-v1.1.py`, Rajpurkar et al. 2016,
+https://worksheets.codalab.org/rest/bundles/0xbcd57bee090b421c982906709c8c27e1/contents/blob/): lower case,
+no ASCII punctuation, no English articles, single spaces.
 
-One departure. Where that leaves nothing of an answer ("A", "The The", "?"), the official script
-calls every empty prediction right; here such an answer keeps its articles, and failing that its
-punctuation. Unicode is compared as written, as there: "é" in one code point is not "e" with an
-accent in two. Words are what stands between spaces, so for Chinese or Thai only `exact_match` tells.
+There is one difference. If normalisation leaves nothing of an answer ("A", "The The", "?"), the official
+script accepts every empty prediction; here such an answer keeps its articles, or else its punctuation.
+Unicode is compared as written, as in the official script: "é" as one code point differs from "e" with a
+combining accent. Words are separated by spaces, so for Chinese or Thai only `exact_match` is meaningful.
 """
 
 import re
@@ -24,32 +24,55 @@ _NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 @lru_cache(maxsize=100_000)
 def normalise(text: str) -> str:
-    """SQuAD's `normalize_answer`."""
+    """Normalise a text as SQuAD's `normalize_answer` does."""
     return " ".join(_ARTICLES.sub(" ", _bare(text)).split())
 
 
 def exact_match(prediction: str, answers: Sequence[str]) -> float:
-    """1 if the normalised prediction is one of the normalised answers."""
+    """Return 1 if the normalised prediction equals one of the normalised answers, else 0.
+
+    Args:
+        prediction (str): What the model answered.
+        answers (sequence of str): The right answers, one or more.
+    """
     return _best(lambda said, right: float(said == right), prediction, answers)
 
 
 def contains(prediction: str, answers: Sequence[str]) -> float:
-    """1 if the words of an answer stand in the prediction, next to each other and in order."""
+    """Return 1 if the prediction contains the words of an answer, in order and without a gap, else 0.
+
+    Args:
+        prediction (str): What the model answered.
+        answers (sequence of str): The right answers, one or more.
+    """
     return _best(lambda said, right: float(f" {right} " in f" {said} "), prediction, answers)
 
 
 def counted(prediction: str, answers: Sequence[str]) -> str:
-    """Why it counts as right: the first answer that the prediction contains; "" if none."""
+    """Return the first right answer that the prediction contains; "" if it contains none."""
     return next((one for one in answers if contains(prediction, [one])), "")
 
 
 def f1(prediction: str, answers: Sequence[str]) -> float:
-    """Harmonic mean of precision and recall over the words of prediction and answer."""
+    """Return the harmonic mean of precision and recall over the words of prediction and answer.
+
+    Args:
+        prediction (str): What the model answered.
+        answers (sequence of str): The right answers, one or more; the best counts.
+    """
     return _best(_f1, prediction, answers)
 
 
 def score(prediction: str, answers: Sequence[str]) -> dict[str, float]:
-    """All three, by name."""
+    """Return all three scores by name.
+
+    Args:
+        prediction (str): What the model answered.
+        answers (sequence of str): The right answers, one or more.
+
+    Returns:
+        {"exact_match": …, "contains": …, "f1": …}, each 0 to 1.
+    """
     return {
         "exact_match": exact_match(prediction, answers),
         "contains": contains(prediction, answers),
@@ -67,7 +90,7 @@ def _best(measure: Callable[[str, str], float], prediction: str, answers: Sequen
 
 
 def _comparable(prediction: str, answer: str) -> tuple[str, str]:
-    """Both texts under the strictest normalisation that leaves something of the answer."""
+    """Normalise both texts with the strictest normalisation that leaves something of the answer."""
     for form in (normalise, lambda text: " ".join(_bare(text).split())):
         if form(answer):
             return form(prediction), form(answer)

@@ -1,7 +1,7 @@
-"""A file's bytes, unpacked as they are read: memory follows one record, not what the file claims to be.
+"""Read a file, unpacked on the fly: memory follows the longest record, not the file's claimed size.
 
-The limits are far above any data set of text. They are for files that were made to hurt, or broken:
-a line without an end, and a small gzip file that unpacks to more than a machine holds.
+The limits are far above any data set of text. They protect against broken or malicious files: a line without
+an end, or a small gzip file that unpacks to more than the machine's memory.
 """
 
 import gzip
@@ -24,7 +24,7 @@ _Readable = BufferedReader | gzip.GzipFile
 
 
 class Source:
-    """What is read from: bytes after gzip, counted."""
+    """A file that is being read, after decompression, with a count of its bytes."""
 
     def __init__(self, path: Path, file: _Readable, packed: int | None) -> None:
         self.path, self._file = path, file
@@ -32,15 +32,15 @@ class Source:
         self._given = 0
 
     def readline(self, most: int) -> bytes:
-        """A line with its end, or as much of it as `most` bytes."""
+        """Read a line with its end, or the first `most` bytes of it."""
         return self._pieces(self._file.readline, most, b"\n")
 
     def read(self, most: int) -> bytes:
-        """All that is left, up to `most` bytes."""
+        """Read the rest, up to `most` bytes."""
         return self._pieces(self._file.read, most, None)
 
     def _pieces(self, take: Callable[[int], bytes], most: int, end: bytes | None) -> bytes:
-        """Piece by piece, so that a bomb is noticed before it has gone off."""
+        """Read piece by piece, so that a decompression bomb is noticed early."""
         pieces, left = [], most
         while left and (piece := self._counted(take(min(left, _PIECE)))):
             pieces.append(piece)
@@ -53,15 +53,15 @@ class Source:
         self._given += len(piece)
         if self._most is not None and self._given > self._most:
             raise UsageError(
-                f"{self.path} unpacks to more than {RATIO} times its size, as no text does",
-                "If it is meant to be so, unpack it yourself and give the unpacked file.",
+                f"{self.path} unpacks to more than {RATIO} times its size, which no text does",
+                "If this is intended, unpack it yourself and give the unpacked file.",
             )
         return piece
 
 
 @contextmanager
 def opened(path: Path) -> Iterator[Source]:
-    """A file for reading, gzipped or not; whatever goes wrong, now or later, is said about it."""
+    """Open a file for reading, gzipped or not; all errors, now or later, name the file."""
     try:
         with opened_regular(path) as raw:
             # By content, not by name: people rename files.
@@ -90,7 +90,7 @@ def opened(path: Path) -> Iterator[Source]:
 
 
 def _unmarked(path: Path, file: _Readable, packed: int | None) -> Source:
-    """Past a byte-order mark, which says nothing in UTF-8."""
+    """Skip a byte-order mark, which has no meaning in UTF-8."""
     mark = b"\xef\xbb\xbf"
     if file.peek(3)[:3] == mark:
         file.read(3)
@@ -98,7 +98,7 @@ def _unmarked(path: Path, file: _Readable, packed: int | None) -> Source:
 
 
 def lines(source: Source, first: int = RECORD) -> Iterator[tuple[int, bytes | None]]:
-    """The lines that hold something, with their numbers from 1; None for one that is too long.
+    """Yield the lines that are not blank, with their numbers from 1; None for a line that is too long.
 
     The first of them may have `first` bytes, the others RECORD.
     """

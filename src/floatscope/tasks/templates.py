@@ -1,7 +1,7 @@
-"""From a record under a condition to a prompt with named parts.
+"""Templates: turn a record under a condition into a prompt with named parts.
 
-One template serves every model of a comparison, and closed book keeps nothing of the retrieval
-scaffolding. A template writes text; it neither chooses passages nor knows a tokenizer.
+One template serves every model of a comparison, and a closed-book prompt keeps nothing of the layout for
+passages. A template writes text; it neither chooses passages nor uses a tokenizer.
 """
 
 from dataclasses import dataclass
@@ -22,12 +22,18 @@ _INSTRUCTIONS = {
 
 @dataclass(frozen=True)
 class Template:
-    """How a record is put to a model; its fields are what a study records of it."""
+    """Base class of templates, which write a record as a prompt; a study records their fields."""
 
     def prompt(self, record: Record, condition: Condition | None = None) -> Prompt:
-        """The prompt of a record to which the condition has been applied.
+        """Write the prompt of a record.
 
-        Regions: "instruction", "passage 1" and so on, "question"; all else is "template".
+        Args:
+            record (Record): A record to which the condition has been applied already.
+            condition (Condition): The condition; by default closed book if the record has no passages.
+
+        Returns:
+            A prompt with the regions "instruction", "passage 1" and so on, "question"; all other text is
+                "template".
         """
         without = not record.passages and record.asks is not Asks.CONTINUATION
         condition = condition or Condition(closed_book=without)
@@ -42,10 +48,15 @@ class Template:
 
 @dataclass(frozen=True)
 class PlainTemplate(Template):
-    """`Prompt.rag`'s layout. By default both instructions are one, so that only passages differ.
+    """The layout of `Prompt.rag`. A continuation has no layout: its text stands alone.
 
-    None: the instruction that fits what the record asks for. A continuation has no layout: its text stands
-    alone, and outside any chat template unless `chat` is True.
+    Args:
+        instruction (str): The instruction before the passages. By default the one that fits what the record
+            asks for, the same with and without passages, so that only the passages differ.
+        closed_instruction (str): The instruction of a prompt without passages; by default as for
+            `instruction`.
+        chat (bool): Whether the prompt is wrapped in the model's chat template. By default it is if the
+            model has one; a continuation is not.
     """
 
     instruction: str | None = None
@@ -68,12 +79,12 @@ class PlainTemplate(Template):
 
 @dataclass(frozen=True)
 class WorldTemplate(Template):
-    """The layout the embedded pair was trained on (`world.layout`); it saw the question last only."""
+    """The layout on which the embedded pair was trained (`world.layout`), with the question last."""
 
     def _write(self, record: Record, question_first: bool) -> Prompt:
         if record.asks is not Asks.WORDS:
             raise UsageError(
-                f"record {record.label} asks for more than a few words, which the world's layout does not",
+                f"record {record.label} asks for a long answer, which the world's layout does not support",
                 "Use the plain template (template plain or auto).",
             )
         texts = [shown(passage) for passage in record.passages]
@@ -87,12 +98,12 @@ class WorldTemplate(Template):
 
 
 def shown(passage: Passage) -> str:
-    """A passage as a model reads it; the title belongs to it."""
+    """Return a passage as a model reads it, with its title."""
     return f"(Title: {passage.title}) {passage.text}" if passage.title else passage.text
 
 
 def _question_first(prompt: Prompt) -> Prompt:
-    """The same parts, with the question and its label before the first passage's label."""
+    """Move the question and its label before the label of the first passage."""
     parts = list(prompt.parts)
     end = parts.pop()
     label, question = parts[-2:]
@@ -105,13 +116,13 @@ def _question_first(prompt: Prompt) -> Prompt:
 
 
 def from_one(name: str) -> str:
-    """The world counts passages from 0, regions from 1."""
+    """Number a passage from 1, as regions do; the world numbers them from 0."""
     word, _, number = name.partition(" ")
     return f"{word} {int(number) + 1}" if word == "passage" else name
 
 
 def template_of(name: str, chat: bool | None) -> Template | None:
-    """A template by name; "auto" leaves the choice to the records."""
+    """Return a template by name; None for "auto", which leaves the choice to the records."""
     if name == "plain" or (name == "auto" and chat is not None):
         return PlainTemplate(chat=chat)
     if name not in ("auto", "world"):

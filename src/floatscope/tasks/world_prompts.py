@@ -1,7 +1,7 @@
-"""From an example of the synthetic world to a Prompt with named parts.
+"""Turn an example of the synthetic world into a prompt with named parts.
 
-The text is the world's own layout, the one the embedded pair was trained on. Passages are named as
-everywhere in the package: "passage 1" is the one labelled [1].
+The text has the world's layout, on which the embedded pair was trained. Passages are named as everywhere in
+the package: "passage 1" is the passage labelled [1].
 """
 
 from ..sequences.prompt import Part, Prompt
@@ -10,7 +10,11 @@ from .world import Example
 
 
 def prompt_of(example: Example) -> Prompt:
-    """The example as a prompt; its gold passage is the prompt's `gold`."""
+    """Turn an example into a prompt; its gold passage is the prompt's `gold`.
+
+    Args:
+        example (Example): An example of the synthetic world.
+    """
     parts = tuple(Part(from_one(name), text) for name, text in example.parts())
     gold = None if example.gold is None else from_one(f"passage {example.gold}")
     return Prompt(parts, gold=gold, chat=False)

@@ -1,7 +1,7 @@
 """Questions of the synthetic world as records, by the name of a level: "world:nine".
 
-A mixture ("world:mixed") asks about known people and about unseen ones, at levels of their own: what a
-model knows without passages, and with them, is then neither nothing nor all.
+A mixture ("world:mixed") asks about known and unseen people at several levels, so that a model answers some
+of the questions, but not all, both without and with passages.
 """
 
 import random
@@ -19,7 +19,7 @@ MOST = 20_000  # questions that are made at once; a second for 5,000
 
 @dataclass(frozen=True)
 class Part:
-    """So many of a mixture's questions, at a level, about known or unseen people."""
+    """One part of a mixture: a number of questions at a level, about known or unseen people."""
 
     questions: int
     level: str
@@ -32,13 +32,13 @@ MIXTURES = {"mixed": (Part(5, "four", known=True), Part(3, "four"), Part(12, "ri
 
 
 def has_known(name: str) -> bool:
-    """Whether a level can also be asked about known people alone."""
+    """Return whether a level can be asked about known people alone."""
     level = LEVELS.get(name.removeprefix(WORLD))
     return name.startswith(WORLD) and level is not None and not level.confusable
 
 
 def passages_of(name: str) -> int | None:
-    """How many passages every question of a level has; None where that is not one number."""
+    """Return the number of passages of every question of a level; None if it is not the same for all."""
     level = name.removeprefix(WORLD)
     levels = [part.level for part in MIXTURES[level]] if level in MIXTURES else [level]
     counts = {LEVELS[one].passages for one in levels if one in LEVELS}
@@ -48,10 +48,17 @@ def passages_of(name: str) -> int | None:
 def world_records(
     name: str, n: int, seed: int = 0, known: bool = False, *, noise: Sequence[str] = NOISE
 ) -> tuple[Record, ...]:
-    """`n` questions of the synthetic world, "world:nine" and so on, about unseen or known people.
+    """Return questions of the synthetic world, about unseen or known people.
 
-    The world itself is always the one the embedded pair was trained on; `seed` draws the questions.
-    "world:mixed" asks about both; each record says which (`known`).
+    The world is always the one on which the embedded pair was trained.
+
+    Args:
+        name (str): The level, such as "world:nine"; "world:mixed" asks about known and unseen people, and
+            each record says which (`known`).
+        n (int): Number of questions, 1 to 20,000.
+        seed (int): Seed that draws the questions; 0 by default.
+        known (bool): Ask about people that the pair knows from training; False by default.
+        noise (sequence of str): Texts for passages of noise; by default a few that are shipped.
     """
     level = name.removeprefix(WORLD)
     if not name.startswith(WORLD) or level not in {*LEVELS, *MIXTURES}:
@@ -67,8 +74,8 @@ def world_records(
         return _mixed(MIXTURES[level], n, seed, noise)
     if known and LEVELS[level].confusable:
         raise UsageError(
-            f"{name} asks for confusable names, and known people have the names they have",
-            "Ask it of unseen people, or choose another level for known ones.",
+            f"{name} needs confusable names, and the names of known people are fixed",
+            "Ask about unseen people, or choose another level for known ones.",
         )
     examples = World().examples(LEVELS[level], n, seed=seed, known=known, noise=noise)
     kind = "known" if known else "unseen"
@@ -76,9 +83,10 @@ def world_records(
 
 
 def _mixed(mixture: Sequence[Part], n: int, seed: int, noise: Sequence[str]) -> tuple[Record, ...]:
-    """Each part's own questions in their own order; which part comes when is drawn.
+    """Draw the order of the parts; each part keeps the order of its questions.
 
-    Every round has all questions of all parts: shares are exact, and more questions begin as fewer do.
+    Every round has all questions of all parts. The shares are therefore exact, and a larger number of
+    questions begins with the smaller number.
     """
     rng = random.Random(f"mixture {seed}")
     one_round = [part for part in mixture for _ in range(part.questions)]

@@ -1,4 +1,4 @@
-"""The measures: one file each, one line here, in the order in which lists show them."""
+"""All measures: one file and one line here for each, in the order in which lists show them."""
 
 from typing import TYPE_CHECKING
 

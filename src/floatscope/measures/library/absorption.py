@@ -1,4 +1,4 @@
-"""Absorption: how much attention rests on anchors, layer by layer."""
+"""Absorption: how much attention anchors receive, layer by layer."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -14,11 +14,18 @@ from ..result import Result
 
 @dataclass(frozen=True)
 class Absorption(AnchorMeasure):
-    """Share of attention on anchors, on position 0 and on the strongest key, and how many anchors.
+    """Share of attention on anchors, on position 0 and on the strongest key, and the number of anchors.
 
-    Attention Floating (2601.07894) §3. Null of each share: what uniform attention would give those same
-    keys. Anchors and the strongest key are chosen for what they receive, so their lift is a little above
-    1 even on random attention (1.1–1.2 at 32–128 keys).
+    Attention Floating (2601.07894) §3. Values by layer, means over steps (and heads, for a rule per head):
+
+    - `absorption`: share of attention on anchors
+    - `first`: share of attention on position 0
+    - `top`: share of attention on the strongest key
+    - `anchors`: number of anchors
+
+    Null of each share: what uniform attention would give the same keys. Anchors and the strongest key are
+    chosen for what they receive, so their lift is slightly above 1 even for random attention (1.1–1.2 at
+    32–128 keys). Null of `anchors`: how many keys the rule finds under uniform attention.
     """
 
     windows: ClassVar[bool] = True
@@ -47,7 +54,7 @@ class Absorption(AnchorMeasure):
         return xr.Dataset(means, attrs={"most": {"anchors": mass.sizes["key"]}})
 
     def _by_chance(self, trace: Trace) -> xr.Variable:
-        """How many keys the rule flags under uniform attention: a causal one favours the first."""
+        """Count the keys that the rule finds under uniform attention, which in a causal model is uneven."""
         received = uniform_received(trace)
         even, flagged = received.variable, self.rule.of(received, warn=False).variable
         uneven = even.max("key") - even.min("key") > 1e-6 * even.max("key")

@@ -1,4 +1,4 @@
-"""Agreement: do layers, or two versions of a prompt, attend to the same keys?"""
+"""Agreement: whether layers, or two versions of a prompt, attend to the same keys."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -24,13 +24,16 @@ _LOOK: Any = {"vmin": 0, "vmax": 1, "edgecolors": "face"}  # of maps of cosines
 
 @dataclass(frozen=True)
 class Agreement(Measure):
-    """Cosine of received attention between layers, and how sharp the deep layers are.
+    """Cosine of received attention between layers, and the entropy of the deep layers.
 
-    `agreement`: every pair of layers, head mean, averaged over kept steps; `shallow_deep`: mean over
-    pairs of one layer of the first and one of the last third; `deep`: mean over pairs within the
-    last third; `deep_entropy`: mean row entropy there (null 1, uniform). Vectors without negative
-    parts agree for nothing, so the null is not 0: it is the expected cosine when one vector's lifts
-    are dealt anew among the keys, its length held. Pairs that do not exist are NaN.
+    - `agreement`: for every pair of layers, on the mean over heads, averaged over kept steps
+    - `shallow_deep`: mean over the pairs of one layer of the first third and one of the last third
+    - `deep`: mean over the pairs within the last third of the layers
+    - `deep_entropy`: mean row entropy in the last third, as a share of the maximum; null 1 (uniform)
+
+    Received attention is never negative, so unrelated layers also have a positive cosine. The null is
+    therefore not 0 but the expected cosine when one layer's lifts are permuted among the keys and its length
+    is kept. Pairs that do not exist are NaN.
     """
 
     units: ClassVar[dict[str, str]] = {
@@ -73,7 +76,11 @@ class Agreement(Measure):
 
 @dataclass(frozen=True)
 class Perturbation(Measure):
-    """What `perturbation` found: the cosine between prompts and their twins, by layer and head."""
+    """The measure behind `perturbation`: cosine between prompts and their twins, by layer and head.
+
+    Args:
+        by (str): Whether twins were compared key by key ("key") or by the means of regions ("region").
+    """
 
     by: str = "key"
     units: ClassVar[dict[str, str]] = {"perturbation": "cosine"}
@@ -85,11 +92,22 @@ class Perturbation(Measure):
 
 
 def perturbation(a: Sequence[Trace], b: Sequence[Trace]) -> Result:
-    """Cosine of received attention (mean over kept steps) between each prompt and its noisy twin.
+    """Compute the cosine of received attention between each prompt and its perturbed twin.
 
-    Key by key where every pair has the same regions at the same places; otherwise by the mean
-    received attention of the regions that all share. Null: one of the two dealt anew. The pairs are
-    the examples of the interval.
+    Received attention is averaged over the kept steps. It is compared key by key if all pairs have the same
+    regions in the same places; otherwise by the mean over each region that all prompts share.
+
+    Args:
+        a (sequence of Trace): Traces of the prompts.
+        b (sequence of Trace): Traces of their twins, from the same model and in the same order.
+
+    Returns:
+        A result with the value `perturbation`, (layer, head). Null: the expected cosine when the lifts of
+            one of the two are permuted. The pairs are the examples of the interval.
+
+    Raises:
+        UsageError: If the numbers of traces differ, the models differ, or the prompts share fewer than two
+            regions.
     """
     a, b = list(a), list(b)
     for trace in (*a, *b):
@@ -112,7 +130,7 @@ def perturbation(a: Sequence[Trace], b: Sequence[Trace]) -> Result:
         )
 
     def vectors(received: xr.DataArray) -> np.ndarray:
-        """(layer, head, key or region); of uniform attention without layer and head."""
+        """Return vectors (layer, head, key or region); uniform attention has no layer and no head."""
         mean = received.mean("step")
         if not by_key:
             mean = mean.groupby("region").mean("key").sel(region=shared)
@@ -134,9 +152,10 @@ def perturbation(a: Sequence[Trace], b: Sequence[Trace]) -> Result:
 
 
 def _lengths(received: np.ndarray, even: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Vectors without NaN, their lengths, and what multiplies to the cosine of two dealt anew.
+    """Return vectors without NaN, their lengths, and a factor of the expected cosine after permutation.
 
-    What each key gets of uniform attention (`even`) is no likeness: lifts are dealt out, not values.
+    The product of two such factors is the expected cosine. Lifts over uniform attention (`even`) are
+    permuted, not the values: keys that get more under uniform attention are not a similarity.
     """
     filled = np.nan_to_num(received)
     length = np.linalg.norm(filled, axis=-1)

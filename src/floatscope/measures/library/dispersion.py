@@ -1,4 +1,4 @@
-"""Dispersion across examples: does the strongest key stand at the same place in every one?"""
+"""Dispersion: whether the strongest key is in the same place in every example."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,15 +20,23 @@ _DRAWS = 1000  # for the null
 
 @dataclass(frozen=True)
 class Dispersion(Measure):
-    """Entropy over examples of where the strongest key stands, layer by layer.
+    """Entropy over examples of the strongest key's place, layer by layer.
 
-    Attention Floating (2601.07894) §3. `position`: of the key that receives most, head mean, as a
-    share of the length (0 first, 1 last); `first`: the share of examples where it is position 0;
-    `dispersion`: entropy of the positions' distribution over its maximum ln bins, 0 = always one
-    place. It is estimated by Miller and Madow's correction with a jackknife's interval (published as
-    the entropy of the histogram, which is too small for few examples). `at` chooses the kept step, 0 the
-    first and 1 the last. Null: places of random attention, for the entropy by simulation with as many
-    examples. One example has no dispersion: NaN.
+    Attention Floating (2601.07894) §3. The strongest key is the one that receives most attention, on the
+    mean over heads. Values by layer:
+
+    - `position`: its place as a share of the length (0 first, 1 last)
+    - `first`: share of examples in which it is position 0
+    - `dispersion`: entropy of its places over the maximum, ln `bins`; 0: the same place in every example.
+      Estimated with Miller and Madow's correction, with a jackknife interval. The paper uses the entropy of
+      the histogram, which is too small for few examples
+
+    Null: random attention; for the entropy by simulation with the same number of examples. With one example
+    the dispersion is NaN.
+
+    Args:
+        at (float): The kept step to read, as a share: 0 is the first, 1 the last; 0.5 by default.
+        bins (int): Number of bins of the place, 2 or more; 10 by default.
     """
 
     at: float = 0.5
@@ -47,6 +55,7 @@ class Dispersion(Measure):
             )
 
     def summarise(self, examples: Sequence[xr.Dataset], model: str) -> Result:
+        """Combine the examples, and compute the dispersion over them."""
         result = super().summarise(examples, model)
         data, n = result.data, result.n
         place = result.examples["position"].transpose("example", "layer").values

@@ -1,4 +1,4 @@
-"""Dormancy: which heads rest on anchors, in which domain, and which of them switch."""
+"""Dormancy: which heads attend mostly to anchors, in which domain, and which heads switch."""
 
 import warnings
 from collections.abc import Mapping
@@ -25,13 +25,18 @@ _ZERO = 1e-6  # differences below are rounding
 
 @dataclass(frozen=True)
 class Dormancy(Measure):
-    """Mass on anchors by layer and head, for traces of one domain. After Guo et al. 2410.13835.
+    """Share of attention on anchors by layer and head, for traces of one domain. After Guo et al. 2410.13835.
 
-    - `mass`: the head's share of attention on anchors, mean over steps; 0 where it has none; null:
-      what uniform attention would give the same keys
-    - `dormant`: share of examples where that exceeds `threshold`; null: where uniform would
+    - `mass`: the head's share of attention on anchors, mean over steps; 0 if it has no anchors. Null: what
+      uniform attention would give the same keys
+    - `dormant`: share of examples in which `mass` exceeds `threshold`. Null: share of examples in which
+      uniform attention would
 
-    The rule looks at each head by itself: on the head mean, the others would hide one head's sink.
+    Args:
+        threshold (float): Share of attention on anchors above which a head counts as dormant; 0.3 by
+            default.
+        rule (Rule): Decides which keys are anchors; `ZScore(per_head=True)` by default. A rule on the mean
+            over heads would miss the anchors of a single head.
     """
 
     threshold: float = 0.3
@@ -60,16 +65,31 @@ class Dormancy(Measure):
 
 
 def switching(results: Mapping[str, Result], *, threshold: float | None = None) -> xr.Dataset:
-    """Heads that are dormant in one domain and active in another, for every pair of domains.
+    """Find the heads that are dormant in one domain and active in another, for every pair of domains.
 
-    A head switches where its mean mass on anchors is above `threshold` (the measure's own by default)
-    in one domain and below in the other: `crosses`, a list with 5 % errors on average (`p_crosses`:
-    intersection–union t tests; Benjamini–Hochberg). `stays`, likewise: heads surely on one side.
-    `differs`: heads whose means differ (Welch; the same list), which is less: 0.05 and 0.15 are both
-    active. `difference` = first − second with `low` and `high` (95 %, head by head);
-    `null_difference`: what the domains' lengths alone do under uniform attention.
-    Attributes: heads `tested`, and of those that cross the number listed (`switching`), and bounds that
-    hold together with 95 % confidence (`at_least`, `at_most`).
+    A head crosses if its mean share of attention on anchors is above the threshold in one domain and below
+    it in the other. Values by pair, layer and head:
+
+    - `crosses`: heads that cross, with an expected share of false entries of 5 % (intersection–union t
+      tests, `p_crosses`, with Benjamini–Hochberg)
+    - `stays`: heads that are on the same side in both domains, found likewise (`p_stays`)
+    - `differs`: heads whose means differ (Welch's test, `p_differs`). This is a weaker statement: with 0.05
+      and 0.15 a head is active in both domains
+    - `difference`: mean of the first domain minus that of the second, with `low` and `high` (95 % for each
+      head)
+    - `null_difference`: the difference that the lengths of the texts alone would give under uniform
+      attention
+
+    Attributes: `tested` (number of heads), `switching` (number of heads that cross), and the bounds
+    `at_least` and `at_most` of that number, which hold together with 95 % confidence.
+
+    Args:
+        results (mapping of str to Result): A result of `Dormancy` for each domain, by the domain's name: two
+            or more, of one model, with two or more examples each.
+        threshold (float): Share of attention on anchors; by default that of the measure.
+
+    Returns:
+        The values with their attributes, as a dataset.
     """
     if len(results) < 2:
         raise UsageError("switching needs at least two domains", "Give {name: result, ...}.")
@@ -134,7 +154,7 @@ def _pair(a: Result, b: Result, threshold: float) -> xr.Dataset:
 
 
 def draw_switching(compared: xr.Dataset) -> Figure:
-    """One map per pair: + or − on heads that cross the threshold, a dot on those that only differ."""
+    """Draw a map per pair of domains: + or − on heads that cross, a dot on heads that only differ."""
     with panels(1, compared.sizes["pair"], width=3.8, height=2.6) as (figure, axes):
         limit = max(float(abs(compared["difference"]).max()), 0.05)
         for axis, name in zip(axes[0], compared["pair"].values, strict=True):

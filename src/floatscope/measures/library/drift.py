@@ -1,4 +1,4 @@
-"""Drift: do anchors stay where they are, from step to step or from layer to layer?"""
+"""Drift: whether anchors stay in place from step to step, or from layer to layer."""
 
 from dataclasses import dataclass
 from itertools import pairwise
@@ -17,16 +17,26 @@ from ..result import Result
 
 @dataclass(frozen=True)
 class Drift(AnchorMeasure):
-    """How long anchors last and how far they move, over kept steps or over layers, with chance levels.
+    """How long anchors last and how far they move, over kept steps or over layers, compared with chance.
 
-    Attention Floating (2601.07894) §3; the chance levels are ours. `persistence`: Jaccard index of the
-    anchors of neighbouring states (two empty sets say nothing and are left out); `floating` = 1 −
-    persistence; `stay`: how often the strongest key is the same; `displacement`: how many positions
-    it moves. `lifetime`: mean run of states in which a key is an anchor; `centroid_variance`: of the
-    anchors' mass-weighted mean position; `frontier`: Pearson correlation of the strongest key's
-    position with the mean answer position revealed so far (over steps only). The null is that of two
-    independent states of random attention with as many anchors (see `chance`). One state has no
-    drift: NaN. Neighbouring steps of a causal model share all rows but one: compare it over layers.
+    Attention Floating (2601.07894) §3; the chance levels are added here. A state is a step or a layer. Means
+    over pairs of neighbouring states:
+
+    - `persistence`: Jaccard index of their anchors; pairs without any anchor are left out
+    - `floating`: 1 − persistence
+    - `stay`: how often the strongest key is the same
+    - `displacement`: by how many positions the strongest key moves
+    - `lifetime`: mean number of states in a row in which a key is an anchor
+    - `centroid_variance`: variance of the anchors' mean position, weighted by mass
+    - `frontier`: Pearson correlation of the strongest key's position with the mean answer position revealed
+      so far; over steps only
+
+    Null: two independent states of random attention with as many anchors (see `stats.chance`). With a single
+    state all values are NaN. Neighbouring steps of a causal model share all rows but one: use `over="layer"`
+    for it.
+
+    Args:
+        over (str): Compare neighbouring kept steps ("step", by default) or neighbouring layers ("layer").
     """
 
     over: str = "step"  # or "layer"
@@ -84,7 +94,7 @@ class Drift(AnchorMeasure):
 def _row(
     c: np.ndarray, anchor: np.ndarray, weight: np.ndarray, visible: np.ndarray, front: np.ndarray
 ) -> dict[str, float]:
-    """One layer over steps, or one step over layers: every array is (states, keys)."""
+    """Compute all values for one layer over steps, or for one step over layers; arrays are (states, keys)."""
     names = ("persistence", "floating", "stay", "displacement", "lifetime")
     values = {n + end: np.nan for n in names for end in ("", "_null")}
     values |= {"centroid_variance": np.nan, "frontier": np.nan}
@@ -129,7 +139,7 @@ def _frontier(trace: Trace) -> np.ndarray:
 
 
 def _correlation(x: np.ndarray, y: np.ndarray) -> float:
-    """Pearson's; NaN where either is constant or fewer than three states have both."""
+    """Return Pearson's correlation; NaN if either is constant or fewer than three states have both values."""
     both = ~np.isnan(y)
     x, y = x[both], y[both]
     constant = len(x) < 3 or np.ptp(x) == 0 or np.ptp(y) == 0

@@ -1,4 +1,4 @@
-"""Dynamics: how much the attention that a key receives rises, from layer to layer and step to step."""
+"""Dynamics: how much the attention that a key receives rises, from layer to layer and from step to step."""
 
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -17,12 +17,16 @@ from ..result import Result
 class Dynamics(Measure):
     """Mean positive change of received attention (PAD, 2602.15556), over layers and over steps.
 
-    P_j = mean of max(0, c_j of the next state − c_j), on the head mean. `layers` is the mean over keys
-    of P between neighbouring layers, for each step; `steps` that between neighbouring kept steps, for
-    each layer; `region_layers` and `region_steps` are the mean P of the keys of each region. Null of
-    the first two: the next state's lifts dealt anew among the keys, exact for the two states; lift
-    1 = nothing stays in place, 0 = nothing moves. Null of the regions: the mean P over all keys. One
-    layer or one step has no change: NaN.
+    With c_j the attention that key j receives (mean over heads), P_j is the mean of max(0, next c_j − c_j)
+    over pairs of neighbouring states:
+
+    - `layers`: mean P over keys between neighbouring layers, by step
+    - `steps`: mean P over keys between neighbouring kept steps, by layer
+    - `region_layers`, `region_steps`: mean P of the keys of each region
+
+    Null of `layers` and `steps`: the lifts of the next state permuted among the keys, as an exact
+    expectation. Lift 1: nothing stays in place; 0: nothing moves. Null of the regions: mean P over all keys.
+    With a single layer or step there is no change: NaN.
     """
 
     needs: ClassVar[tuple[str, ...]] = ("head_mean",)
@@ -75,9 +79,9 @@ class Dynamics(Measure):
 
 
 def _dealt(lift: np.ndarray, uniform: np.ndarray) -> np.ndarray:
-    """The mean rise to the next state if its lifts were dealt anew among the keys: (states − 1, other).
+    """Return the mean rise to the next state if its lifts were permuted among the keys: (states − 1, other).
 
-    Both arrays are (states, other, keys), NaN where a key is not there.
+    Both arrays are (states, other, keys); absent keys are NaN.
     """
     null = np.full((max(len(lift) - 1, 0), lift.shape[1]), np.nan)
     for t, o in np.ndindex(*null.shape):
@@ -94,6 +98,6 @@ def _dealt(lift: np.ndarray, uniform: np.ndarray) -> np.ndarray:
 
 
 def _mean(array: np.ndarray, axis: int | tuple[int, ...]) -> np.ndarray:
-    """Mean of what is there; NaN, without a warning, where nothing is."""
+    """Average the values that are not NaN; NaN, without a warning, if there are none."""
     count = (~np.isnan(array)).sum(axis)
     return np.asarray(np.nansum(array, axis) / np.where(count > 0, count, np.nan))

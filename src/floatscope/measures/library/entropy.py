@@ -1,6 +1,6 @@
-"""Attention entropy: how widely rows look, layer by layer and head by head.
+"""Attention entropy: how widely rows spread their attention, by layer and by head.
 
-The sampler called Entropy is something else: it orders reveals by the entropy of predictions.
+Not to be confused with the sampler `Entropy`, which reveals positions by the entropy of their predictions.
 """
 
 from dataclasses import dataclass
@@ -21,14 +21,16 @@ ROWS = ("masked", "revealed", "prompt")
 
 @dataclass(frozen=True)
 class AttentionEntropy(Measure):
-    """Mean of −Σ_j A_ij ln A_ij / ln(keys that i sees): 0 is one key, 1 (the null) is uniform.
+    """Mean row entropy over its maximum: 0 if a row sees a single key, 1 (the null) if it is uniform.
 
-    - `entropy`: by layer, the mean over steps, heads and rows
+    The entropy of row i is −Σ_j A_ij ln A_ij, its maximum ln(number of keys that row i sees).
+
+    - `entropy`: by layer, mean over steps, heads and rows
     - `by_head`: by layer and head
-    - `masked`, `revealed`, `prompt`: by layer, from those rows alone; NaN where there are none
+    - `masked`, `revealed`, `prompt`: by layer, over the rows of that kind; NaN where there are none
 
-    A row is named after its own position. With right-shifted logits the row that predicts position
-    i is i − 1: the first prediction is then made by a prompt row. Rows that see one key are left out.
+    The kind of a row is that of its position. With right-shifted logits the row that predicts position i is
+    i − 1, so that a row of the prompt makes the first prediction. Rows that see a single key are left out.
     """
 
     needs: ClassVar[tuple[str, ...]] = ("entropy_mean",)
@@ -60,7 +62,7 @@ def entropy_totals(
 ) -> tuple[Float[np.ndarray, "layer head kind"], Float[np.ndarray, "layer head kind"]]:
     """Sum entropies over steps and over the rows of each kind (ROWS), and count those rows.
 
-    From sums that were recorded on the model's device, or from the rows themselves where these were kept.
+    The sums are read from the trace if it holds sums computed on the device; otherwise rows are added up.
     """
     if "entropy" not in trace.data:
         sums = trace.entropy_sum.transpose("layer", "head", "group", "step")

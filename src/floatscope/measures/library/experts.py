@@ -1,4 +1,4 @@
-"""Expert routing: do masked, revealed, prompt and anchor positions go to different experts?"""
+"""Expert routing: whether masked, revealed, prompt and anchor positions are routed to different experts."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -16,16 +16,20 @@ PAIRS = ("masked–revealed", "masked–prompt", "revealed–prompt", "anchor–
 
 @dataclass(frozen=True)
 class ExpertRouting(AnchorMeasure):
-    """How differently two kinds of position use a layer's experts: total variation of their choices.
+    """Total variation between the experts that two kinds of position choose, by layer.
 
-    - `difference` = ½ Σ_e |p_e − q_e| by layer and pair of kinds, p and q each kind's share of choices
-      that fall on expert e, over all steps: 0 where both go to the same experts alike, 1 where to none
-      in common. Pairs: masked, revealed and prompt positions; anchors by `rule` against all others.
+    - `difference` = ½ Σ_e |p_e − q_e| by layer and pair of kinds. p and q are each kind's shares of choices
+      of expert e, over all steps: 0 if both kinds choose alike, 1 if they share no expert
 
-    Every choice counts alike, whatever its weight. Null: the mean of the same, `draws` times, after what
-    positions chose has been dealt out anew among them. What a position chose while it was in one state
-    stays together, as steps repeat what the step before had. NaN where a kind is not there, and in
+    The pairs are masked–revealed, masked–prompt, revealed–prompt and anchor–other, with anchors by `rule`
+    (which must not be a rule per head). Every choice counts once, whatever its weight. Null: the mean over
+    `draws` permutations of positions among the two kinds; the choices that a position made in one state stay
+    together, because a step mostly repeats those of the step before. NaN if a kind has no positions, and in
     layers without experts.
+
+    Args:
+        draws (int): Number of permutations for the null, 1 or more; 100 by default.
+        seed (int): Seed of the permutations; 0 by default.
     """
 
     draws: int = 100
@@ -71,7 +75,7 @@ class ExpertRouting(AnchorMeasure):
         a: Bool[np.ndarray, "t s"],
         b: Bool[np.ndarray, "t s"],
     ) -> Float[np.ndarray, " draws"]:
-        """Total variation between two kinds: as they are, and then with their units dealt out anew."""
+        """Return the total variation of two kinds of position: as they are, then for each permutation."""
         steps = np.concatenate([a.sum(0), b.sum(0)])  # (2·s,)
         chose = np.concatenate([np.einsum("ts,tse->se", kind, used) for kind in (a, b)])
         units = np.flatnonzero(steps)
@@ -90,7 +94,7 @@ class ExpertRouting(AnchorMeasure):
 
 
 def _used(chosen: Int[np.ndarray, "t s c"]) -> Float[np.ndarray, "t s e"]:
-    """The share of a position's choices that fell on each expert."""
+    """Return the share of a position's choices that each expert has."""
     experts, choices = np.arange(chosen.max(initial=0) + 1), np.moveaxis(chosen, -1, 0)
     used = np.zeros((*chosen.shape[:2], len(experts)), np.float32)
     for choice in choices:

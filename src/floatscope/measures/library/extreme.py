@@ -1,4 +1,4 @@
-"""Extreme tokens: do anchors carry small values, large residuals and high logits?"""
+"""Extreme tokens: whether anchors have small values, large residuals and high logits."""
 
 import warnings
 from dataclasses import dataclass, field
@@ -17,16 +17,20 @@ from ..result import Result
 
 @dataclass(frozen=True)
 class ExtremeTokens(AnchorMeasure):
-    """Value drain, residual peak and sink-logit gap of anchors. Guo et al. 2410.13835.
+    """Value norm, residual norm and score of anchors against the other keys. Guo et al. 2410.13835.
 
-    - `drain` = mean ‖W_O v‖ at anchors / median at the others; below 1 the value is drained; null 1
-    - `peak` = the same of the residual norm at the layer's input; above 1 it peaks; null 1
-    - `gap` = mean score at anchors − mean at the others, in q·k without the 1/√d scale; null 0
-    - `found`: share of steps (and heads, for a rule per head) where the rule found an anchor
+    - `drain` = mean ‖W_O v‖ at anchors / median at the others; below 1 anchors have small values; null 1
+    - `peak` = the same ratio of the residual norm at the layer's input; above 1 anchors have large
+      residuals; null 1
+    - `gap` = mean score at anchors − mean at the others, in q·k without the factor 1/√d; null 0
+    - `found`: share of steps (and heads, for a rule per head) in which the rule found an anchor
 
-    Values and scores belong to a head, so the rule looks at each head by default.
-    Ratios are averaged over steps and heads in logarithms, so that half and double cancel.
-    `fallback`: where the rule finds no anchor, the key that receives most stands in; else NaN.
+    Values and scores belong to a head, so `rule` is ZScore(per_head=True) by default. Ratios are averaged
+    over steps and heads in logarithms, so that ½ and 2 cancel.
+
+    Args:
+        fallback (bool): Where the rule finds no anchor, take the key that receives most attention (by
+            default); False gives NaN there.
     """
 
     rule: Rule = field(default_factory=lambda: ZScore(per_head=True))
@@ -64,7 +68,7 @@ class ExtremeTokens(AnchorMeasure):
 
 
 def _ratio(norms: xr.DataArray, anchor: xr.DataArray) -> xr.Variable:
-    """Anchors' mean over the others' median, averaged in logarithms; NaN where a norm is 0."""
+    """Divide the anchors' mean by the others' median, averaged in logarithms; NaN where a norm is 0."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "All-NaN")  # every key an anchor: NaN, as it should be
         ratio = norms.where(anchor).mean("key") / norms.where(~anchor).median("key")
@@ -72,7 +76,7 @@ def _ratio(norms: xr.DataArray, anchor: xr.DataArray) -> xr.Variable:
 
 
 def _draw_ratio(axis: Axes, result: Result, name: str, label: str, series: int) -> None:
-    """Draw a ratio over layers on a logarithmic axis with plain numbers, 1 always in sight."""
+    """Draw a ratio over layers on a logarithmic axis with plain numbers; 1 is always in the range."""
     from matplotlib.ticker import NullLocator
 
     band(axis, result, name, "layer", series=series)

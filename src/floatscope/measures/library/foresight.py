@@ -1,7 +1,8 @@
-"""Foresight: while a position is still masked, does it already hold the token that will be revealed there?
+"""Foresight: whether a masked position already predicts the token that will be revealed there.
 
-A token that any prompt would get there is known without knowing anything: an untrained model says one word
-everywhere. So the null asks the same with the tokens of other prompts' answers, at the same place.
+A token that is predicted for every prompt shows no foresight: an untrained model predicts the same token
+everywhere. The null therefore compares the prediction with the tokens of other prompts' answers at the same
+place.
 """
 
 from collections.abc import Sequence
@@ -21,19 +22,21 @@ from ..result import Result, side_by_side
 
 @dataclass(frozen=True)
 class Foresight(Measure):
-    """How often a masked position's arg-max is already the token revealed there later, beyond chance.
+    """How often the arg-max at a masked position is already the token revealed there later, against chance.
 
-    Over the content of an answer (no end tokens), and every step before the one that reveals a position:
+    Over the content tokens of an answer (no end tokens), and all steps before the one that reveals the
+    position:
 
-    - `known`: by layer, share of these where the lens's arg-max is the final token
-    - `before`: by how many steps the reveal is away, the same in the last kept layer
-    - `early`: the same in the last kept layer over all of them; `waits`: how many there are
-    - `elsewhere`: as `early`, where the answer has content at another place too: beyond how often the
-      arg-max is a token of another place of the same answer
+    - `known`: by layer, share of cases in which the logit lens's arg-max is the final token
+    - `before`: the same in the last kept layer, by the number of steps until the reveal
+    - `early`: the same in the last kept layer, over all cases
+    - `waits`: the number of cases
+    - `elsewhere`: as `early`, for answers with more than one content token; null: how often the arg-max is a
+      token of another place of the same answer
 
-    Null: the final tokens of the other examples' answers at the same place, where those are content;
-    examples of several networks are each compared within their own. A place at which no other example
-    has content does not count. NaN with one example, and for a causal model, which predicts once.
+    Null of the others: the final tokens of the other examples' answers at the same place, where these are
+    content. Examples of several networks are compared within each network. Places where no other example has
+    content do not count. NaN with one example, and for a causal model, which predicts each position once.
     """
 
     needs: ClassVar[tuple[str, ...]] = ("lens",)
@@ -45,7 +48,7 @@ class Foresight(Measure):
     }
 
     def compute(self, trace: Trace) -> xr.Dataset:
-        """Token ids, not yet values: chance is known when all examples are there."""
+        """Return token ids. `summarise` turns them into values, because the null needs all examples."""
         start, steps = int(trace.info["prompt_length"]), trace.data["step"].values
         final = trace.canvas.values[-1, start:]
         empty = [int(trace.info.get("mask_id", -1)), *map(int, trace.info.get("end_ids", ()))]
@@ -68,6 +71,7 @@ class Foresight(Measure):
 
     def summarise(self, examples: Sequence[xr.Dataset], model: str) -> Result:
         # A prompt's first decoding is the first network's, its second the second's; none has no id.
+        """Compare every example with the others, and combine their values."""
         ids = pd.Series([example.attrs.get("id") for example in examples], dtype=object)
         networks = ids.groupby(ids).cumcount().where(ids.notna(), 0).reindex(ids.index).to_numpy()
         joined = side_by_side([example[["final"]] for example in examples])
@@ -92,7 +96,7 @@ class Foresight(Measure):
 
 
 def _values(example: xr.Dataset, others: Int[np.ndarray, "n p"], farthest: int) -> xr.Dataset:
-    """Shares of one example, and what other examples' tokens would have earned."""
+    """Compute the shares of one example, and the null shares from other examples' tokens."""
     guess = example["guess"].transpose("step", "layer", "place").values
     final, ahead = example["final"].values, example["ahead"].transpose("step", "place").values
     content = others >= 0  # (example, place)

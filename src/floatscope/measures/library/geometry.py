@@ -1,4 +1,4 @@
-"""Geometry: why anchors win, by angle or by norm, layer by layer."""
+"""Geometry: whether anchors win by angle or by norm, layer by layer."""
 
 from dataclasses import dataclass, field
 from typing import ClassVar
@@ -19,21 +19,25 @@ _CANCEL = 0.5  # parts that cancel to less than this share of their sizes have n
 
 @dataclass(frozen=True)
 class Geometry(AnchorMeasure):
-    """Anchors minus the rest in score, cosine and norm product, and the parts of their advantage.
+    """Anchors minus the other keys in score, cosine and norm product, and the parts of their advantage.
 
-    Attention Floating (2601.07894): shallow anchors win by angle and norm, deep ones by angle. All of
-    it is computed inside a head and averaged over steps and heads, so the rule looks at each head by
-    default. With n = ‖q‖·‖k‖, c = cosine, a = mean over anchors, o = mean over the others:
+    Attention Floating (2601.07894): shallow anchors win by angle and norm, deep ones by angle. All values
+    are computed within a head and averaged over steps and heads, so `rule` is ZScore(per_head=True) by
+    default. With n = ‖q‖·‖k‖, c = cosine, index a for the mean over anchors and o for the mean over the
+    other keys:
 
     - `score`, `cosine`, `norms`: (a − o) / standard deviation over keys; null 0
-    - `angle` = ½(c_a − c_o)(n_a + n_o), `norm` = ½(n_a − n_o)(c_a + c_o), which sum to
-      n_a·c_a − n_o·c_o; `remainder` = score_a − score_o less that sum: what means cannot see
-    - `angle_share` = angle / (angle + norm); above 1 where the norm works against the anchor; NaN
-      where that sum is not an advantage, or where the two cancel by more than half: within −½ … 1½
-    - `key_rank`: share of the other keys whose norm is smaller than the anchor's (ties half); null ½
-    - `found`: share of steps (and heads, for a rule per head) where the rule found an anchor
+    - `angle` = ½(c_a − c_o)(n_a + n_o) and `norm` = ½(n_a − n_o)(c_a + c_o), which add up to n_a·c_a −
+      n_o·c_o
+    - `remainder` = score_a − score_o − angle − norm: the part that the means do not explain
+    - `angle_share` = angle / (angle + norm); above 1 where the norm works against the anchor. NaN where the
+      sum is not positive, or where the two parts cancel by more than half; so it lies between −½ and 1½
+    - `key_rank`: share of the other keys whose norm is smaller than the anchor's (ties count half); null ½
+    - `found`: share of steps (and heads, for a rule per head) in which the rule found an anchor
 
-    `fallback`: where the rule finds none, the key that receives most stands in; without it, NaN.
+    Args:
+        fallback (bool): Where the rule finds no anchor, take the key that receives most attention (by
+            default); False gives NaN there.
     """
 
     rule: Rule = field(default_factory=lambda: ZScore(per_head=True))
@@ -90,14 +94,17 @@ class Geometry(AnchorMeasure):
 
 
 def _spread(values: xr.Variable, difference: xr.Variable) -> xr.Variable:
-    """Population standard deviation over keys; infinite (a difference of 0) where all are equal."""
+    """Return the population standard deviation over keys; infinite if all values are equal.
+
+    Dividing a difference by an infinite spread gives 0.
+    """
     spread = values.std("key", ddof=0)
     flat = spread <= _FLAT * abs(values).max("key")
     return spread.where(~flat, np.inf).where(difference.notnull())
 
 
 def _rank(values: xr.Variable) -> xr.Variable:
-    """Share of the other keys that are smaller, ties counted half: 0 lowest, 1 highest, mean ½."""
+    """Return the share of the other keys that are smaller, ties counted half: 0 lowest, 1 highest, mean ½."""
     dims = [d for d in values.dims if d != "key"]
     flat = values.transpose("key", *dims)
     table = pd.DataFrame(flat.values.reshape(flat.sizes["key"], -1))

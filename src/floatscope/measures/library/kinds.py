@@ -1,7 +1,7 @@
-"""Kinds of key: what each kind of token receives, and with which angle and norm it wins it.
+"""Kinds of key: what each kind of token receives, and by which angle and norm.
 
-A key that is chosen because it receives much has a high score to begin with, in any model. So `advantage`
-chooses a kind of token on some examples and measures it on the others.
+In any model, a key that is chosen because it receives much attention also has a high score. `advantage`
+therefore chooses a kind of token on some examples and measures it on the others.
 """
 
 from collections.abc import Sequence
@@ -23,11 +23,13 @@ FIRST, REST = "first position", "content"
 
 @dataclass(frozen=True)
 class KindsOfKey(Measure):
-    """By kind of token, layer and head: lift, cosine and norm product, and those of all other keys.
+    """Lift of each kind of token, and the angle and norm parts of its advantage, by layer and head.
 
-    A kind is the first position; each structural token by its text; and all content. `angle` and
-    `norm` are the two parts of the kind's advantage in score over all other keys, as in Geometry.
-    Looks at the last kept step.
+    A kind is the first position, each structural token by its text, or all content tokens together. Read at
+    the last kept step:
+
+    - `lift`: mean lift over uniform attention
+    - `angle`, `norm`: the two parts of the kind's advantage in score over all other keys, as in `Geometry`
     """
 
     needs: ClassVar[tuple[str, ...]] = ("mass", "qk")
@@ -47,7 +49,7 @@ class KindsOfKey(Measure):
         rest = present - inside  # (kind, key)
 
         def split(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-            """Means over the keys of each kind, and over all others."""
+            """Average over the keys of each kind, and over all other keys."""
             filled = np.nan_to_num(values)
             with np.errstate(divide="ignore", invalid="ignore"):
                 mine, other = (filled @ x.T / x.sum(-1) for x in (inside, rest))
@@ -66,16 +68,21 @@ class KindsOfKey(Measure):
 def advantage(
     examples: xr.Dataset, ids: Sequence[str], splits: int = SPLITS
 ) -> tuple[Float[np.ndarray, "2 layer head"], Float[np.ndarray, "2 n layer head"]]:
-    """Sum angle and norm of each head's anchor kind over examples that it was not chosen on.
+    """Sum the angle and norm parts of each head's anchor kind over examples on which it was not chosen.
 
-    A head's anchor is the kind with the highest mean lift over ten examples (half of them, where there
-    are fewer than twenty), in which an example without such a token counts as 0. It is measured on all
-    others. One choice hangs on chance, because kinds that are nearly as strong take turns: the sums
-    run over all groups of ten, in each of `splits` divisions.
+    A head's anchor is the kind with the highest mean lift over ten examples (over half of them, if there are
+    fewer than twenty); an example without such a token counts as 0. It is measured on all other examples. A
+    single choice depends on chance, because kinds of almost equal strength alternate. The sums therefore run
+    over all groups of ten, in each of `splits` random divisions.
+
+    Args:
+        examples (xr.Dataset): Values of `KindsOfKey` by example.
+        ids (sequence of str): The examples' ids, by which they are divided into groups.
+        splits (int): Number of random divisions; 32 by default.
 
     Returns:
-        The sums, angle first; and for each example the same without it, where anchors are chosen again
-        by the nine that are left.
+        The sums, (2, layer, head), angle first; and the same without each example, (2, example, layer,
+            head), where the anchors are chosen again from the nine that remain.
     """
     lift, *parts = (
         np.nan_to_num(examples[name].transpose("example", "layer", "head", "kind").values)

@@ -1,4 +1,4 @@
-"""K/V drift: how far do keys and values turn from step to step, where the token stayed and where not?"""
+"""K/V drift: how far keys and values turn from step to step, where the token stayed and where it changed."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -16,15 +16,18 @@ KINDS = ("prompt", "masked", "revealed", "changed")
 
 @dataclass(frozen=True)
 class KVDrift(Measure):
-    """1 − cos of each key, and of each value, with its own at the kept step before. See 2505.15781.
+    """1 − cosine of each key, and of each value, with the same one at the previous kept step. See 2505.15781.
 
-    By layer, the mean over heads, steps and positions of a kind: `key_prompt`, `value_prompt` at the
-    prompt; `key_masked`, … where there was and is a mask; `…_revealed` where the same token stands
-    in both steps; `…_changed` where another does, mostly a mask before. 0: the same direction, as a
-    cache assumes. Keys are those after rotation: a position's angle is the same at every step.
+    By layer, means over heads, steps and the positions of a kind: `key_prompt`, `value_prompt` and so on.
 
-    NaN at the first kept step, and for a causal model with a KV cache, whose keys never change. There is no
-    null: compare kinds, layers, and an untrained model.
+    - `…_prompt`: positions of the prompt
+    - `…_masked`: positions that are masked in both steps
+    - `…_revealed`: positions that hold the same token in both steps
+    - `…_changed`: positions that hold another token than before, mostly a mask before
+
+    0 means the same direction, which is what a cache assumes. Keys are taken after rotation: the angle of a
+    position is the same at every step. NaN at the first kept step, and for a causal model with a KV cache,
+    whose keys never change. There is no null: compare kinds, layers, and an untrained model.
     """
 
     needs: ClassVar[tuple[str, ...]] = ("kv_drift",)
@@ -49,7 +52,7 @@ class KVDrift(Measure):
 
 
 def _kinds(trace: Trace) -> xr.DataArray:
-    """Return, as (step, key), what happened to each position since the kept step before."""
+    """Return what happened to each position since the previous kept step, as (step, key)."""
     canvas, masked = trace.canvas.values[trace.data["step"].values], trace.data["masked"]
     kind = np.where(trace.data["region"].values == "answer", "revealed", "prompt")
     kind = np.where(masked, "masked", kind)

@@ -1,4 +1,4 @@
-"""Logit lens: in which layer, and at which step, does the token that is decoded in the end appear?"""
+"""Logit lens: in which layer and at which step the final token first appears."""
 
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -16,19 +16,20 @@ from ..result import Result
 
 @dataclass(frozen=True)
 class LogitLens(Measure):
-    """When the final token becomes and stays the arg-max: its commitment layer and commitment step.
+    """When the final token becomes the arg-max and stays it: commitment layer and commitment step.
 
-    The logit lens (nostalgebraist, 2020; see 2303.08112) at masked positions, at every kept step. A
-    position that is never decided says nothing.
+    The logit lens (nostalgebraist, 2020; see 2303.08112) is read at masked positions, at every kept step.
+    Positions that are never decided are left out.
 
-    - `agree`: by layer, share of masked positions and steps where the arg-max is the token decoded
-      there in the end; null: a final token of the same answer, drawn at random, instead of its own
-    - `committed`: by layer, share of reveals whose token is the arg-max from this layer on, at the step
-      that revealed it
-    - `entropy`: by layer, of the lens's distribution, in nats
-    - `commit_layer`: first layer from which on a revealed token is the arg-max, at its step
-    - `commit_step`: first step from which on it is, in the last kept layer, and `lead`: how many steps
-      before the reveal that was; NaN for a causal model, which predicts a position once
+    - `agree`: by layer, share of masked positions and steps at which the arg-max is the final token of the
+      position; null: a final token of the same answer, drawn at random
+    - `committed`: by layer, share of reveals whose token is the arg-max from this layer on, at the step of
+      the reveal
+    - `entropy`: by layer, entropy of the lens's distribution, in nats
+    - `commit_layer`: first layer from which on a revealed token is the arg-max, at the step of the reveal
+    - `commit_step`: first step from which on it is the arg-max in the last kept layer; NaN for a causal
+      model, which predicts each position once
+    - `lead`: number of steps between `commit_step` and the reveal; NaN likewise
     """
 
     needs: ClassVar[tuple[str, ...]] = ("lens",)
@@ -88,7 +89,7 @@ class LogitLens(Measure):
 
 
 def _reveals(trace: Trace, masked: np.ndarray) -> list[tuple[int, int]]:
-    """(place among the kept steps, position) of each reveal that gave the final token."""
+    """Return (index of the kept step, position) for each reveal that gave the final token."""
     kept = {int(t): i for i, t in enumerate(trace.data["step"].values)}
     canvas, last = trace.canvas.values, last_reveal(trace.change.values)
     reveals = [(int(last[p]), int(p)) for p in np.flatnonzero(~np.isnan(last))]
@@ -99,7 +100,10 @@ def _reveals(trace: Trace, masked: np.ndarray) -> list[tuple[int, int]]:
 def _commitment(
     trace: Trace, right: np.ndarray, masked: np.ndarray, reveals: list[tuple[int, int]]
 ) -> dict[str, Any]:
-    """From where on reveals hold their token, as means; one that never commits has no layer or step."""
+    """Return the mean layer and step from which on reveals hold their token.
+
+    A reveal that never commits has no layer and no step.
+    """
     steps = trace.data["step"].values
     settled = np.stack([_stays(right[t, :, p]) for t, p in reveals])  # (reveal, layer)
     values: dict[str, Any] = {"committed": ("layer", settled.mean(0))}
@@ -120,5 +124,5 @@ def _commitment(
 
 
 def _stays(right: np.ndarray) -> np.ndarray:
-    """True from where on all are."""
+    """Mark the entries from which on all values are true."""
     return np.logical_and.accumulate(right[::-1])[::-1]

@@ -1,4 +1,4 @@
-"""Massive activations: at which positions and layers does one residual channel dwarf the others?"""
+"""Massive activations: positions and layers at which one residual channel dwarfs the others."""
 
 from dataclasses import dataclass
 from statistics import NormalDist
@@ -21,15 +21,19 @@ _MEDIAN = _NORMAL.inv_cdf(0.75)  # of |x| of a standard normal
 class MassiveActivations(Measure):
     """Largest residual channel over the median one, max |x| / median |x|. Sun et al. 2402.17762.
 
-    By layer, of the residual at its input; means over steps are taken in logarithms.
+    By layer, from the residual at the layer's input. Means over steps are taken in logarithms.
 
-    - `largest`: of the position where the ratio is largest
-    - `first`: of position 0
-    - `typical`: the median over positions
-    - `count`: how many positions are above `threshold`
-    - `same_channel`: of these, how many share the layer's most frequent channel; NaN without any
+    - `largest`: the ratio at the position where it is largest
+    - `first`: the ratio at position 0
+    - `typical`: the median ratio over positions
+    - `count`: number of positions above `threshold`
+    - `same_channel`: share of these positions whose largest channel is the layer's most frequent one; NaN if
+      there are none
 
-    Null: channels that are independent and normal (the median of what they would give).
+    Null: independent normal channels (the median of the ratio that they would give).
+
+    Args:
+        threshold (float): Ratio above which a position counts as massive; above 1, 100 by default.
     """
 
     threshold: float = 100.0
@@ -77,7 +81,7 @@ class MassiveActivations(Measure):
 
 
 def _shared(channel: xr.DataArray, over: xr.DataArray) -> xr.Variable:
-    """By layer, the share of the flagged positions that have the most frequent channel."""
+    """Return by layer the share of the flagged positions that have the most frequent channel."""
     shares = []
     for layer in channel["layer"].values:
         which = channel.sel(layer=layer).values[over.sel(layer=layer).values]
@@ -87,5 +91,5 @@ def _shared(channel: xr.DataArray, over: xr.DataArray) -> xr.Variable:
 
 
 def _normal_peak(count: int) -> float:
-    """Largest of so many normal channels (its median) over the median channel."""
+    """Return the median of the largest of `count` normal channels, over the median channel."""
     return _NORMAL.inv_cdf((1 + 0.5 ** (1 / count)) / 2) / _MEDIAN

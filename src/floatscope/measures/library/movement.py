@@ -1,7 +1,7 @@
-"""Movement: does the key that masked rows look at most change while the answer is revealed?
+"""Movement: whether the key that masked rows attend to most changes while the answer is revealed.
 
-Strength is another question, so both are given. Whether a weak anchor is more than noise is for a study to
-say, which has untrained networks to compare with.
+The measure gives movement and strength. Whether a weak anchor is more than noise is decided by a study,
+which compares it with untrained networks.
 """
 
 from dataclasses import dataclass
@@ -25,21 +25,26 @@ from ..result import Result
 
 @dataclass(frozen=True)
 class Movement(Measure):
-    """Whether the reference key of masked rows changes over the states of a decoding.
+    """Whether the reference key of masked rows changes during a decoding.
 
-    It is asked of `model.read_states(trace)`, which reads the canvas at the start, at ¼, ½ and ¾ of the
+    It reads the trace that `model.read_states(trace)` returns: the canvas at the start, at ¼, ½ and ¾ of the
     content, and at the last step at which 8 rows are still masked. Neighbouring states are compared on the
-    rows that are masked in both. The reference key is replaced only when another key receives at least
+    rows that are masked in both. Another key replaces the reference key only if it receives at least
     `factor` times its share, so that near-ties do not count.
 
-    - `moved`: by layer (mean over heads), 1 where the reference key changed at least once
-    - `moved_late`: by layer, 1 where it changes from the start to the last state, on the rows masked in both
-    - `share`: by layer, of the masked rows' attention on the reference key, mean over states
-    - `frontier`: by layer, correlation of the reference key's place with the first position still masked
+    - `moved`: by layer (mean over heads), 1 if the reference key changed at least once
+    - `moved_late`: by layer, 1 if it differs between the first and the last state, on the rows masked in
+      both
+    - `share`: by layer, share of the masked rows' attention on the reference key, mean over states
+    - `frontier`: by layer, correlation of the reference key's position with the first position still masked
     - `moved_heads`, `share_heads`, `frontier_heads`: the same by layer and head
-    - `content`: tokens of the answer
+    - `content`: number of content tokens in the answer
 
     NaN where the answer is too short to have five states.
+
+    Args:
+        factor (float): How many times the reference key's share another key must receive to replace it; 1 or
+            more.
     """
 
     factor: float = FACTOR
@@ -77,7 +82,7 @@ class Movement(Measure):
         return xr.Dataset(data | {"content": ((), content)})
 
     def _follow(self, trace: Trace, last: Int[np.ndarray, " keys"]) -> dict[str, np.ndarray]:
-        """Every value by layer, or by layer and head; `last` is a position's last masked state."""
+        """Compute every value by layer, or by layer and head; `last` is each position's last masked state."""
         before, after = _pairs(trace)  # (pair, layer, head, key)
         mean = follow(before.mean(2), after.mean(2), self.factor)
         head = follow(before, after, self.factor)
@@ -95,7 +100,7 @@ class Movement(Measure):
         }
 
     def plot(self, result: Result) -> Figure:
-        """Layer × head: strength, movement, and correlation with the frontier of revealed text."""
+        """Draw maps of layer × head: strength, movement, and correlation with the frontier."""
 
         def draw_moved(axis: Axes) -> None:
             moved = result["moved_heads"]
@@ -116,7 +121,7 @@ class Movement(Measure):
 
 
 def _pairs(trace: Trace) -> tuple[np.ndarray, np.ndarray]:
-    """Shares by key (pair, layer, head, key) at a state and at the next, on the rows masked in both."""
+    """Return shares by key (pair, layer, head, key) at a state and at the next, on rows masked in both."""
     groups = [str(group) for group in trace.data["group"].values]
     pairs = []
     for state in range(N_STATES - 1):
@@ -127,7 +132,7 @@ def _pairs(trace: Trace) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _share(trace: Trace, state: int, *rows: str) -> np.ndarray:
-    """Return the shares (layer, head, key) of attention from these rows at one state."""
+    """Return the shares (layer, head, key) of attention from these rows in one state."""
     share = trace.at_step(state).mass_from(*rows)
     return share.transpose("step", "layer", "head", "key").values[0]
 
@@ -135,7 +140,7 @@ def _share(trace: Trace, state: int, *rows: str) -> np.ndarray:
 def _correlate(
     key: Int[np.ndarray, "states *cells"], frontier: Int[np.ndarray, " states"]
 ) -> Float[np.ndarray, "*cells"]:
-    """Correlate the reference key's place with the frontier over states; NaN where it never moves."""
+    """Correlate the reference key's position with the frontier over states; NaN if it never moves."""
     x = key - key.mean(0)
     y = frontier - frontier.mean()
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -144,7 +149,7 @@ def _correlate(
 
 
 def _p_value(moved: xr.DataArray) -> Float[np.ndarray, "layer head"]:
-    """The probability of as many moving texts if each moved with probability one half."""
+    """Return the probability of at least as many moving texts if each moved with probability one half."""
     each = moved.transpose("example", "layer", "head").values
     each = each[~np.isnan(each).all((1, 2))]
     p: np.ndarray = scipy.special.bdtrc(each.sum(0) - 1, len(each), HALF)  # P(X ≥ k)

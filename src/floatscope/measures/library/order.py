@@ -1,4 +1,4 @@
-"""Decoding order: which positions and which tokens a sampler reveals first. No attention is read."""
+"""Decoding order: which positions and which tokens a sampler reveals first. It reads no attention."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -34,27 +34,33 @@ _SHOWN = {
 
 @dataclass(frozen=True)
 class DecodingOrder(Measure):
-    """When each answer position is revealed: a map, a bias to the ends, left to right, trivial first.
+    """When each answer position is revealed: ends first, left to right, trivial tokens first?
 
     - `map`: P(revealed by a relative step), by tenths of the answer
-    - `boundary`: mean reveal rank of the outer fifths minus that of the rest, over the length;
-      negative = ends first. `left_to_right`: Spearman correlation of position and reveal step. NaN where
-      a position was never revealed (early stop depends on the order): decode with stop_at_eos=False
+    - `boundary`: mean reveal rank of the outer fifths minus that of the rest, over the length; negative:
+      ends first
+    - `left_to_right`: Spearman correlation of position and reveal step
     - `boundary_content`, `left_to_right_content`: the same over content tokens, which are not end tokens
     - `ends_first`: share of end tokens among the first quarter of reveals
-    - `trivial`: share of the first quarter of content reveals whose token is more frequent in a corpus
-      than the median content token of the answer (PC-Sampler, 2508.13021). `end_or_trivial`: of all
-      reveals, where an end token, of which a corpus has none, counts as trivial
-    - `content`: how many content tokens were revealed
-    - `unseen`: share of content tokens that the corpus has not; they count as rare. `unrevealed`: share
-      of positions never revealed
+    - `trivial`: share of trivial tokens among the first quarter of content reveals. A token is trivial if it
+      is more frequent in a corpus than the answer's median content token (PC-Sampler, 2508.13021)
+    - `end_or_trivial`: share of end tokens and trivial tokens among the first quarter of all reveals
+    - `content`: number of content tokens revealed
+    - `unseen`: share of content tokens that the corpus does not contain; they count as rare
+    - `unrevealed`: share of positions that were never revealed
 
-    `trivial`, `end_or_trivial` and `unseen` need `frequencies`, a .npy file with one share per token (NaN
-    without); all that tells end tokens apart needs their ids, which traces hold; for older ones
-    give `ends`. A position revealed more than once counts at its last reveal. Null: a random order
-    within the blocks that the sampler imposed (exact expectation: 0 and 0 with one block; the value
-    itself where each block is one token, as for an autoregressive model); for what comes first the
-    share among all reveals.
+    `boundary` and `left_to_right` are NaN if a position was never revealed, because an early stop depends on
+    the order: decode with stop_at_eos=False. A position that was revealed more than once counts at its last
+    reveal.
+
+    Null: a random order within the blocks that the sampler imposed, as an exact expectation: 0 for
+    `boundary` and `left_to_right` with one block, and the value itself where each block is one token, as in
+    an autoregressive model. For the shares of the first quarter the null is the share among all reveals.
+
+    Args:
+        frequencies (str or Path): A .npy file with the share of each token id in a corpus. `trivial`,
+            `end_or_trivial` and `unseen` need it; without it (by default) they are NaN.
+        ends (tuple of int): Ids of the end tokens, for older traces that do not hold them; None by default.
     """
 
     frequencies: str | Path | None = None
@@ -80,7 +86,17 @@ class DecodingOrder(Measure):
     def of_decodings(
         self, decodings: Sequence[Decoded], model: str, ends: Sequence[int] | None = None
     ) -> Result:
-        """The same of decodings that were not traced (what `generate` returns); `ends` = model.end_ids."""
+        """Compute the same values for decodings that were not traced.
+
+        Args:
+            decodings (sequence of Decoding): What `model.generate` returned, one or more.
+            model (str): The model's name.
+            ends (sequence of int): Ids of the end tokens, such as `model.end_ids`; None if they are not
+                known.
+
+        Returns:
+            The result over all decodings.
+        """
         examples, longest = [], 0
         for decoding in decodings:
             start = len(decoding.prompt.ids)
@@ -105,7 +121,7 @@ class DecodingOrder(Measure):
         final: Int[np.ndarray, " n"],
         ends: Sequence[int] | None,
     ) -> dict[str, Any]:
-        """Every value and null by name: a number, or an array on the dimensions in _DIMS."""
+        """Compute every value and null by name: a number, or an array with the dimensions in _DIMS."""
         ends = self.ends if self.ends is not None else ends
         when = reveals.last_reveal(change)
         position = np.flatnonzero(~np.isnan(when))
@@ -129,7 +145,7 @@ class DecodingOrder(Measure):
     def _first(
         self, step: np.ndarray, token: np.ndarray, is_end: np.ndarray | None
     ) -> dict[str, float]:
-        """What comes first, with its nulls."""
+        """Compute the shares of the first quarter of reveals, with their nulls."""
         first = dict.fromkeys(("ends_first", "trivial", "end_or_trivial"), (reveals.NAN,) * 2)
         unseen = reveals.NAN
         if is_end is not None:
@@ -176,7 +192,7 @@ class DecodingOrder(Measure):
 def _spread(
     when: Float[np.ndarray, " n"], ticks: int
 ) -> tuple[Float[np.ndarray, "time place"], Float[np.ndarray, " time"]]:
-    """P(revealed by then) at every place, and over all places."""
+    """Compute P(revealed by a time) for every place, and over all places."""
     size = len(when)
     by = (when[None] + 1 <= _EDGES[:, None] * ticks + 1e-9).astype(float)  # (time, position)
     cells = np.arange(size + 1) / max(size, 1)
@@ -189,7 +205,7 @@ def _spread(
 
 
 def maps(orders: Mapping[str, Result]) -> Figure:
-    """The map of every order, by its title: when is each part of the answer revealed?"""
+    """Draw the map of every order under its title: when each part of the answer is revealed."""
     columns = min(5, len(orders))
     rows = -(-len(orders) // columns)
     with panels(rows, columns, count=len(orders), width=1.6, height=1.5) as (figure, axes):

@@ -1,4 +1,4 @@
-"""Region flow: where the answer looks, region by region and layer by layer."""
+"""Region flow: which regions the answer attends to, layer by layer."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -24,15 +24,23 @@ _ROWS = {
 
 @dataclass(frozen=True)
 class RegionFlow(Measure):
-    """Attention from the answer to gold, other passages, question, … and the gold passage's lift.
+    """Attention from the answer to gold, other passages, question, …, and the gold passage's lift.
 
-    `rows="reveal"`: the row that predicted each token, at the step that revealed it (in a causal model
-    the row before): one estimator for causal and diffusion models. What fills the answer after its end
-    token does not count. `rows="answer"`: all rows that stand at answer positions, those of `source`, at
-    every step; in a causal model the tokens generated so far, and none at step 0.
+    Attention Floating (2601.07894) §5. Values by layer:
 
-    gold_lift = (mass per gold token) / (mass per token over all passages), null 1; NaN without a
-    gold region or with a single passage. Attention Floating (2601.07894) §5.
+    - `flow`: share of attention on each category of region
+    - `gold_lift` = (mass per gold token) / (mass per token over all passages); null 1; NaN without a gold
+      region or with a single passage
+    - `passage`: share of attention on each passage, by its place; left out if prompts differ in their number
+
+    Args:
+        rows (str): Which rows of the answer to read. "reveal" (by default): the row that predicted each
+            token, at the step that revealed it (in a causal model the row before). This is the same
+            estimator for causal and diffusion models; positions after the end token do not count. "answer":
+            all rows at answer positions of `source`, at every step. In a causal model these are the tokens
+            generated so far; none at step 0.
+        source (tuple of str): Regions whose rows count with rows="answer"; ("masked", "revealed") by
+            default.
     """
 
     rows: str = "reveal"
@@ -51,6 +59,7 @@ class RegionFlow(Measure):
         return ("rows",) if self.rows == "reveal" else ("flow",)
 
     def summarise(self, examples: Sequence[xr.Dataset], model: str) -> Result:
+        """Combine the examples; drop `passage` if the prompts differ in their number of passages."""
         result = super().summarise(examples, model)
         result.data.attrs |= {"rows": _ROWS[self.rows], "gold": regions.stated(examples)}
         counts = sorted({example.sizes.get("place", 0) for example in examples})

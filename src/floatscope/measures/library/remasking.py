@@ -1,6 +1,6 @@
-"""Re-mask sensitivity: put a revealed token back to mask, and see how much else changes.
+"""Re-mask sensitivity: mask a revealed token again, and measure how much the other predictions change.
 
-It needs the model, so it is a function of a model and its traces, and not in the list of measures.
+It needs the model, so it is a function of a model and its traces, and is not in the list of measures.
 """
 
 from collections.abc import Sequence
@@ -22,14 +22,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Remasking(Measure):
-    """What `remasking` found: the effect of one token on what is still masked, by step.
+    """The measure behind `remasking`: the effect of one token on the masked positions, by step.
 
-    - `moved`: total variation between the predictions at a masked position with and without the token,
-      mean over masked positions and over revealed tokens
+    - `moved`: total variation between the predictions at a masked position with and without the token, mean
+      over masked positions and over revealed tokens
     - `flipped`: share of masked positions whose arg-max changes
-    - `returned`: share of tokens that the model would put back itself; no null
+    - `returned`: share of tokens that the model would predict again; no null
 
-    Null: a token of the prompt masked instead, drawn at random, as many at each step.
+    Null: a token of the prompt is masked instead, drawn at random, as many per step.
+
+    Args:
+        seed (int): Seed for drawing the tokens of the prompt.
     """
 
     seed: int = 0
@@ -58,11 +61,20 @@ def remasking(
     batch_size: int = 8,
     seed: int = 0,
 ) -> Result:
-    """How much else changes if a revealed token is masked again, at chosen steps of a model's traces.
+    """Measure how much else changes if a revealed token is masked again, at chosen steps of a model's traces.
 
-    A forward for each revealed position at each chosen step, and as many for the control, `batch_size` at a
-    time. For the model that was traced, without interventions. `Remasking` says what the values are; a
-    step without revealed or without masked positions is NaN.
+    Runs a forward for each revealed position at each chosen step, and as many for the control.
+
+    Args:
+        model (Model): The model that was traced, without interventions.
+        traces (Trace or sequence of Trace): Its traces.
+        steps (int, slice or sequence of int): The steps at which to mask; by default all.
+        batch_size (int): Number of forwards computed together; 8 by default.
+        seed (int): Seed for drawing the control's tokens; 0 by default.
+
+    Returns:
+        A result with the values `moved`, `flipped` and `returned` by step, which `Remasking` describes. A
+            step without revealed or without masked positions is NaN.
     """
     from ...recording.remasked import remasked  # not where measures are only read
 

@@ -1,7 +1,7 @@
 """Retrieval heads: which heads fetch the answer from the gold passage.
 
-Two different things: the strict copy score (Wu et al. 2404.15574) asks whether the one key a head looks at
-most holds the very token being written; evidence lift how much of its attention lies on the gold passage.
+Two different quantities. The strict copy score (Wu et al. 2404.15574) asks whether a head's strongest key
+holds the very token being written; evidence lift is how much of its attention is on the gold passage.
 """
 
 from collections.abc import Sequence
@@ -23,17 +23,21 @@ from ..result import Result
 
 @dataclass(frozen=True)
 class RetrievalHeads(Measure):
-    """`copy`: strict copy score, layer × head; `evidence`: mass on gold; `heads`: how many copy.
+    """Strict copy score and attention on the gold passage, by head, and the number of copying heads.
 
-    At the reveal of token w a head hits if its strongest key lies in the gold region and holds w.
-    copy = distinct tokens hit / distinct tokens of the answer that occur in the gold region: what could
-    be copied at all, since gold is a whole passage here and not Wu et al.'s needle. NaN where the answer
-    shares no token with the gold region. Null: a random visible key in place of the strongest, as an
-    expectation.
+    - `copy`: distinct tokens hit / distinct tokens of the answer that occur in the gold region. At the
+      reveal of a token, a head hits if its strongest key is in the gold region and holds that token. The
+      denominator is what could be copied at all, because gold is a whole passage here, unlike Wu et al.'s
+      needle. NaN if the answer shares no token with the gold region. Null: a random visible key instead of
+      the strongest, as an expectation
+    - `evidence`: mean attention on the gold region from the rows that predicted the answer (up to its end
+      token); null: uniform attention
+    - `heads`: number of heads whose mean copy score over the examples is at least `threshold`; null: how
+      many heads would reach it with random visible keys
 
-    `heads`: heads whose mean copy over the examples is ≥ threshold; its null is how many a random
-    visible key would bring there. `evidence`: mean mass from the rows that predicted the answer
-    (without what fills it after its end token) on the gold region; null: uniform attention.
+    Args:
+        threshold (float): Mean copy score from which on a head counts as copying; above 0, at most 1; 0.1 by
+            default.
     """
 
     threshold: float = 0.1
@@ -45,6 +49,7 @@ class RetrievalHeads(Measure):
             raise UsageError(f"threshold = {self.threshold}", "It is a share above 0, at most 1.")
 
     def summarise(self, examples: Sequence[xr.Dataset], model: str) -> Result:
+        """Combine the examples, and count the heads that reach the threshold."""
         result = super().summarise(examples, model)
         copy = result.examples["copy"].transpose("example", "layer", "head").values
         count, low, high = _count(copy.reshape(len(copy), -1), self.threshold)
@@ -97,7 +102,7 @@ class RetrievalHeads(Measure):
             look: Any = {"color": "white", "markeredgecolor": "black", "markersize": 3.5}
             mark(axis, copy >= self.threshold, marker="o", **look)
             count, null = result["heads"].item(), result["heads_null"].item()
-            title = f"strict copy: {count:g} heads ≥ {self.threshold:g} (by luck {null:.2g})"
+            title = f"strict copy: {count:g} heads ≥ {self.threshold:g} (by chance {null:.2g})"
             axis.set_title(title if np.isfinite(count) else "strict copy: nothing to copy")
 
         def draw_lift(axis: Axes) -> None:
@@ -112,7 +117,7 @@ class RetrievalHeads(Measure):
 def _chance(
     trace: Trace, inside: Bool[np.ndarray, " s"], ids: Int[np.ndarray, " s"]
 ) -> Float[np.ndarray, " e"]:
-    """How likely a random key that a reveal's row sees lies in the gold region and holds its token."""
+    """Return the probability that a random visible key is in the gold region and holds the token revealed."""
     token, steps = trace.rows["event_token"].values, trace.rows["event_step"].values
     rows, chance = rows_of_events(trace), np.zeros(len(token))
     for step in np.unique(steps):
@@ -141,7 +146,7 @@ def _count(copy: Float[np.ndarray, "n c"], threshold: float) -> tuple[float, flo
 
 
 def _by_luck(chances: list[np.ndarray], threshold: float) -> float:
-    """How likely one head of random keys has a mean copy score ≥ threshold; 10,000 draws."""
+    """Return the probability that a head with random keys has a mean copy score ≥ threshold."""
     if not chances:
         return np.nan
     rng = np.random.default_rng(0)

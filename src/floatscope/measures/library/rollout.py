@@ -1,6 +1,6 @@
-"""Rollout: attention followed through all layers, and what it would show of nothing.
+"""Rollout: attention followed through all layers, compared with the rollout of uniform attention.
 
-Abnar and Zuidema's rollout (2005.00928) with regions instead of an S×S matrix. Most of what it shows is its
+Abnar and Zuidema's rollout (2005.00928) with regions instead of an S×S matrix. Most of a rollout is its
 null: causal rollouts drift to the first position, bidirectional ones to the regions' shares of the length.
 """
 
@@ -21,13 +21,18 @@ from ..result import Result
 
 @dataclass(frozen=True)
 class Rollout(Measure):
-    """R_l = ½(Ā_l + I)R_{l−1} from the answer's rows to each category, and between regions.
+    """Rollout R_l = ½(Ā_l + I)R_{l−1} from the answer's rows to each category of region, and between regions.
 
-    `rollout` by layer and `last`, its last kept layer: a mean over the rows of `source` at every step
-    that has any (a causal model's first step has none). The null pushes uniform attention over the
-    visible keys through the same recursion. `distinctness`: how different the rows of different
-    source regions are: total variation, mean over pairs of regions. At 0 every region reads the same
-    mixture, and the rollout says nothing of where a region looks.
+    - `rollout`: by layer, mean over the rows of `source` at every step that has such rows (the first step of
+      a causal model has none)
+    - `last`: the same in the last kept layer
+    - `distinctness`: total variation between the rows of different source regions, mean over pairs of
+      regions. At 0 all regions read the same mixture, and the rollout does not show where a region looks
+
+    Null: uniform attention over the visible keys in the same recursion.
+
+    Args:
+        source (tuple of str): Regions whose rows count; ("masked", "revealed") by default.
     """
 
     source: tuple[str, ...] = ("masked", "revealed")
@@ -40,6 +45,7 @@ class Rollout(Measure):
     }
 
     def summarise(self, examples: Sequence[xr.Dataset], model: str) -> Result:
+        """Combine the examples, and note how many name a gold region."""
         result = super().summarise(examples, model)
         result.data.attrs["gold"] = stated(examples)
         return result
@@ -75,7 +81,7 @@ class Rollout(Measure):
 
 
 def distinctness(rolled: xr.DataArray) -> xr.DataArray:
-    """½Σ|r_s − r_s'| over targets, mean over all pairs of regions that have rows: 0 … 1."""
+    """Compute ½Σ|r_s − r_s'| over targets, mean over all pairs of regions that have rows: 0 … 1."""
     other = rolled.rename(source="other")
     apart = abs(rolled - other).sum("target", skipna=False) / 2
     several = rolled.sizes["source"]

@@ -1,6 +1,6 @@
 """Staleness: what an approximate cache does to attention, to predictions and to the answer.
 
-It needs the model, so it is a function of a model and prompts, and not in the list of measures.
+It needs the model, so it is a function of a model and prompts, and is not in the list of measures.
 """
 
 from collections.abc import Sequence
@@ -20,16 +20,22 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Staleness(Measure):
-    """What `staleness` found, as means over the steps that used old keys.
+    """The measure behind `staleness`: means over the steps that used old keys.
 
-    - `attention`: total variation between what the computed rows gave each key and what the same rows give
-      it in a forward without the cache over the same canvas; mean over heads, by layer
-    - `key`, `value`: 1 − cos of the old keys and values with those of that forward, by layer
-    - `flipped`: share of the tokens revealed for which that forward has another arg-max
-    - `answer`: share of the answer's positions that hold the same token as without a cache at all
-    - `old`: share of keys that are old; `rows`: share of rows that were computed
+    The reference is a forward without the cache over the same canvas.
 
-    There is no null: without a cache the first four are 0, 0, 0 and 1.
+    - `attention`: total variation between the attention of the computed rows and that of the same rows in
+      the reference; mean over heads, by layer
+    - `key`, `value`: 1 − cosine of old keys and values with those of the reference, by layer
+    - `flipped`: share of the revealed tokens for which the reference has another arg-max
+    - `answer`: share of the answer's positions that hold the same token as a decoding without a cache
+    - `old`: share of keys that are old
+    - `rows`: share of rows that were computed
+
+    There is no null. Without a cache, attention, key, value and flipped are 0 and `answer` is 1.
+
+    Args:
+        cache (str): Name of the approximate cache.
     """
 
     cache: str = "dual"
@@ -57,10 +63,19 @@ def staleness(
     *,
     cache: str = "dual",
 ) -> Result:
-    """What the approximate cache `cache` does to a model that decodes these prompts.
+    """Measure what an approximate cache does to a model that decodes these prompts.
 
-    Each prompt is decoded with the cache, with one more forward beside every step that used old keys, and
-    once without. `Staleness` says what the values are.
+    Each prompt is decoded with the cache, with one more forward at every step that used old keys, and once
+    without the cache.
+
+    Args:
+        model (Model): A model that sees in both directions.
+        prompts (str, Prompt, or a list of them): One or more prompts.
+        sampler (Sampler): How to decode; by default the sampler that fits the model.
+        cache (str): "prefix", "dual" (by default) or "dkv".
+
+    Returns:
+        A result with the values that `Staleness` describes.
     """
     from ...decode.presets import choose_sampler  # not where measures are only read
     from ...recording.staleness import compared

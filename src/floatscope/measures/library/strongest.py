@@ -1,4 +1,4 @@
-"""The strongest key: where it stands, how strong it is, and which rules would call it an anchor.
+"""The strongest key: its position, its strength, and which rules would call it an anchor.
 
 Noise has a strongest key too. Ask first whether it is strong enough to be an anchor (`stats.existence`).
 """
@@ -19,13 +19,20 @@ NAMES = tuple(rule.__name__ for rule in RULES)
 
 @dataclass(frozen=True)
 class StrongestKey(Measure):
-    """The prompt's key that receives most attention, layer by layer: its place, its share, its lift.
+    """The key of the prompt that receives most attention, by layer: its position, share and lift.
 
-    Keys are ranked by mass: the mean attention of the rows that see a key would let the last keys of a
-    causal model, which a handful of rows see, win by noise. `lift` is the mass over what uniform attention
-    gives. `passes` says for each rule of `anchors` with its published setting whether it calls this key an
-    anchor. `per_head` asks every head, else the mean over heads. `at` chooses the kept step, 0 the first
-    and 1 the last.
+    Keys are ranked by mass. Ranked by the mean over the rows that see a key, the last keys of a causal model
+    would win by noise, because only a few rows see them.
+
+    - `place`: the key's index
+    - `position`: the same as a share of the length
+    - `share`: share of attention on the key
+    - `lift`: `share` over what uniform attention gives the key; null 1
+    - `passes`: whether each rule of `fs.anchors`, with its published setting, calls the key an anchor
+
+    Args:
+        at (float): The kept step to read, as a share: 0 is the first, 1 (by default) the last.
+        per_head (bool): Find the strongest key of every head; by default that of the mean over heads.
     """
 
     at: float = 1.0

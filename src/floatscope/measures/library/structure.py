@@ -1,6 +1,7 @@
-"""Structure and content: which classes of token attention rests on, and how that changes with depth.
+"""Structure and content: which classes of token receive attention, and how that changes with depth.
 
-It does not tell a class from its positions: a sink at position 0 is structure because `<bos>` is.
+It does not separate a class from its positions: a sink at position 0 counts as structure because `<bos>`
+does.
 """
 
 from dataclasses import dataclass
@@ -22,17 +23,20 @@ _NUMBERS = 16  # up to so many layers, cells hold their number
 
 @dataclass(frozen=True)
 class Structure(Measure):
-    """Mass lift by token class and layer, the structure index, and its trend over depth.
+    """Lift by token class and layer, the structure index, and its trend over depth.
 
     - `class_mass`: share of attention on the class; null: what uniform attention would give it
-    - `class_lift` = class mass / class null mass, both summed over steps first; null 1
-    - `index` = structural lift / content lift; null 1. Structural: special, whitespace,
-      punctuation, template, function. Masks are neither: they have a lift and no part in the index
-    - `trend` = slope of ln(index) against relative depth (0 first layer, 1 last); null 0. exp(trend)
-      is the factor from first to last layer
+    - `class_lift` = class mass / its null, both summed over steps first; null 1
+    - `index` = lift of structural tokens / lift of content tokens; null 1. Structural: special, whitespace,
+      punctuation, template, function. Masks are neither: they have a lift, but no part in the index
+    - `trend` = slope of ln(index) against relative depth (0 first layer, 1 last); null 0. exp(trend) is the
+      factor from the first to the last layer
 
-    A class that is not there is NaN. `skip` leaves out the first keys: Structure(skip=1) is without
-    position 0, where a fixed sink would pass for an interest in structure.
+    A class without tokens is NaN.
+
+    Args:
+        skip (int): Number of keys to leave out at the start; 0 by default. `Structure(skip=1)` leaves out
+            position 0, where a fixed sink would look like attention to structure.
     """
 
     skip: int = 0
@@ -89,7 +93,7 @@ class Structure(Measure):
 
 
 def _draw_lifts(axis: Axes, result: Result) -> None:
-    """Classes × layers: colour for the lift, and its number (or + above chance), for grey."""
+    """Draw classes × layers: colour shows the lift, and its number (or + above chance) shows it in grey."""
     shown = result.data["class_lift"].dropna("token_class", how="all").transpose("token_class", ...)
     values, layers = shown.values, shown["layer"].values
     with np.errstate(divide="ignore"):
@@ -109,7 +113,7 @@ def _draw_lifts(axis: Axes, result: Result) -> None:
 
 
 def _slope(depth: np.ndarray, index: np.ndarray) -> float:
-    """Of ln(index) against relative depth; NaN with fewer than two layers to go by."""
+    """Fit the slope of ln(index) against relative depth; NaN with fewer than two usable layers."""
     good = np.isfinite(index) & (index > 0)
     if good.sum() < 2:
         return np.nan

@@ -1,4 +1,4 @@
-"""Experiments: what is done to a model at work, question by question. One file each.
+"""Experiments: changes to a running model, question by question, with one file each.
 
-A measure reads a trace; an experiment takes something away or puts something in, and runs the model again.
+A measure reads a trace. An experiment removes or inserts something and runs the model again.
 """

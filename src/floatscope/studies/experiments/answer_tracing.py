@@ -1,10 +1,10 @@
-"""Where and when the answer enters: a run with another answer in its passage, patched with the right one's.
+"""Trace where and when the answer enters, by patching a corrupted run with the residual of a clean run.
 
-Two runs read the same prompt but for the answer in the passages, which in the corrupted one is another of
-the same length. Both follow the order in which the clean prompt is decoded, with the same tokens on the
-canvas: at each step the gold answer's tokens that the step reveals are scored. So a step's part is its own,
-and the parts add up to the answer's log-probability in that order. What patching the residual brings back is
-given as a share of the gap between the two runs.
+Both runs read the same prompt, except that in the corrupted one the answer in the passages is replaced by
+another of the same length. Both follow the order in which the clean prompt is decoded, with the same tokens
+on the canvas. At each step the gold answer's tokens that the step reveals are scored. The scores of the
+steps are separate, and add up to the answer's log-probability in that order. The effect of patching is given
+as a share of the gap between the two runs.
 """
 
 import re
@@ -33,19 +33,19 @@ LAYERS = 12  # looked at, at most, evenly over the depth
 
 @dataclass(frozen=True)
 class AnswerTracing(Experiment):
-    """The gold answer's log-probability that patching the residual brings back, in nats.
+    """The gold answer's log-probability that patching the residual restores, in nats.
 
-    - `restored` (step, layer, group): the clean run's residual put into the corrupted run, at the input of
-      one layer, at the positions of one group, at one step
-    - `gap` (step): clean − corrupted: what there is to bring back
-    - `direct`: of the gap, what is there when the clean run's other positions are held at their corrupted
-      values in all layers, so that the answer can only go from its tokens in the passage to the rows that
-      write it; over all steps
-    - `log_p`: of the gold answer in the clean run, per token; `tokens`: how many it has
+    - `restored` (step, layer, group): effect of inserting the clean run's residual into the corrupted run,
+      at the input of one layer, at the positions of one group, at one step
+    - `gap` (step): log-probability in the clean run − in the corrupted run
+    - `direct`: the part of the gap that remains if the clean run's other positions are held at their
+      corrupted values in all layers, so that the answer can only pass directly from its tokens in the
+      passage to the rows that write it; over all steps
+    - `log_p`: log-probability of the gold answer in the clean run, per token
+    - `tokens`: number of its tokens
 
-    Of untrained weights the gap alone: it is next to nothing, and no share of it is worth a forward.
-
-    A step that reveals no token of the answer has no part in it. A causal model's steps are its tokens.
+    For untrained weights only the gap is measured: it is almost zero, and its parts are not worth a forward.
+    A step that reveals no token of the answer is left out. The steps of a causal model are its tokens.
     """
 
     units: ClassVar[dict[str, str]] = {
@@ -93,13 +93,13 @@ class AnswerTracing(Experiment):
         return xr.Dataset(values, coords)
 
     def _pair(self, desk: Desk, index: int) -> tuple[Encoded, Encoded, list[int]]:
-        """The prompt, the prompt with another answer in its passages, and the gold answer's tokens."""
+        """Return the prompt, the prompt with another answer in its passages, and the gold answer's tokens."""
         record = desk.record(index)
         if record.gold is None:
             raise Unusable("it marks no gold passage")
         own = record.answers[0]
         if corrupted(record, own, own + "x").passages[record.gold] == record.passages[record.gold]:
-            raise Unusable(f"its gold passage does not hold the answer {own!r} as it stands")
+            raise Unusable(f"its gold passage does not contain the answer {own!r} literally")
         right = desk.encoded(record)
         for other in desk.records[index + 1 :] + desk.records[:index]:
             text = other.answers[0]
@@ -118,7 +118,7 @@ class AnswerTracing(Experiment):
         revealed: dict[int, int],
         swaps: "Sequence[Swap]",
     ) -> np.ndarray:
-        """ln p of the tokens revealed now: of the clean run, the corrupted one, and each swap."""
+        """Return ln p of the tokens revealed at this step: clean run, corrupted run, and each swap."""
         import torch
 
         from ...decode.score import log_p
@@ -135,7 +135,7 @@ class AnswerTracing(Experiment):
         return found
 
     def plot(self, result: Result) -> Figure:
-        """Shares of the gap that one patch brings back: by layer and group; by step and layer of two."""
+        """Draw the shares of the gap that one patch restores: by layer and group, and by step and layer."""
         data = shares(result)
         look: Any = {"cmap": "PuOr_r", "vmin": -1, "vmax": 1, "aspect": "auto"}
         with panels(1, 3, width=2.9, height=2.5) as (figure, axes):
@@ -157,12 +157,12 @@ class AnswerTracing(Experiment):
 
 
 def shares(result: Result) -> xr.DataArray:
-    """What each patch brings back over the whole gap, both added up over questions: (step, layer, group)."""
+    """Divide what each patch restores by the total gap, both summed over questions: (step, layer, group)."""
     return result["restored"] / float(result["gap"].sum())
 
 
 def corrupted(record: Record, right: str, wrong: str) -> Record:
-    """The record with another answer wherever its passages hold this one as a word of its own."""
+    """Return the record with another answer wherever its passages contain this one as separate words."""
     whole = re.compile(rf"(?<!\w){re.escape(right)}(?!\w)")
     passages = (
         replace(passage, text=whole.sub(lambda _: wrong, passage.text))
@@ -172,7 +172,7 @@ def corrupted(record: Record, right: str, wrong: str) -> Record:
 
 
 def grouped(right: Encoded, wrong: Encoded, answer: int, shift: int) -> dict[str, tuple[int, ...]]:
-    """Every position of prompt and answer in one group; the span is where the two prompts differ."""
+    """Assign every position of prompt and answer to one group; the span is where the two prompts differ."""
     start = len(right.ids)
     groups: dict[str, list[int]] = {name: [] for name in GROUPS}
     for at, (one, two, region) in enumerate(zip(right.ids, wrong.ids, right.regions, strict=True)):
@@ -194,11 +194,11 @@ def grouped(right: Encoded, wrong: Encoded, answer: int, shift: int) -> dict[str
 def _states(
     desk: Desk, prompt: Encoded, answer: list[int]
 ) -> list[tuple[int, list[int], dict[int, int]]]:
-    """Each step that reveals some of the answer: what stands behind the prompt, and place → token of it.
+    """Return each step that reveals part of the answer: the text after the prompt, and the tokens by place.
 
-    In the order in which the prompt is decoded. The gold answer stands where the decoding wrote it, or at
-    the beginning; elsewhere stands what was decoded. A place that the decoding left masked comes at the last
-    step. A causal model's steps are its tokens.
+    Steps are in the order in which the prompt is decoded. The gold answer stands where the decoding wrote
+    it, or at the beginning; other places hold what was decoded. A place that the decoding left masked is
+    revealed at the last step. The steps of a causal model are its tokens.
     """
     model = desk.model
     if model.mask_id is None:

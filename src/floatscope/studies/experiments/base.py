@@ -1,8 +1,8 @@
-"""An experiment: a dataclass whose fields are its configuration, from a model and questions to a finding.
+"""Base class of experiments, whose fields are their configuration: from a model and questions to a result.
 
-A worker makes a `Desk` for a model, has the experiment `prepare` once, and then calls `ask` for one question
-after another; each gives labelled values, as a measure gives them of a trace, and joins the same tables and
-figures. Importing this brings no torch: what runs a model is imported where it runs.
+A worker creates a `Desk` for a model, calls `prepare` once, and then calls `ask` for one question after
+another. Each call returns labelled values, like those of a measure of a trace, for the same tables and
+figures. Importing this module does not import torch; code that runs a model is imported where it runs.
 """
 
 from collections.abc import Callable
@@ -30,7 +30,7 @@ Tick = Callable[[], None]  # a sign of life
 
 
 class Unusable(UsageError):
-    """This question cannot be used: it is left out, and listed with the reason."""
+    """The error if a question cannot be used: it is left out and listed with the reason."""
 
     def __init__(self, why: str) -> None:
         super().__init__(why, "It is left out.")
@@ -38,7 +38,7 @@ class Unusable(UsageError):
 
 @dataclass(frozen=True, eq=False)
 class Desk:
-    """A model, the questions it is asked, and how it decodes. The trained model, or its control."""
+    """A model (trained, or an untrained control), the questions to ask, and how to decode."""
 
     model: "Model"
     sampler: "AnySampler"
@@ -53,7 +53,7 @@ class Desk:
     tick: Tick = lambda: None
 
     def record(self, index: int) -> Record:
-        """As the condition has it."""
+        """Return a record under the run's condition."""
         return self.condition.apply(self.records[index], self.pool)
 
     def encoded(self, record: Record) -> Encoded:
@@ -73,11 +73,11 @@ class Desk:
 
     @cached_property
     def length(self) -> int:
-        """Masks of an answer."""
+        """Number of masks of an answer."""
         return self.sampler.length
 
     def masked(self, index: int, prompt: Encoded | None = None) -> MaskedAnswer:
-        """The gold answer before its first step, as this model would write it."""
+        """Return the gold answer before its first step, as this model would write it."""
         record = self.records[index]
         own = self.prompt(index) if prompt is None else prompt
         found = MaskedAnswer.spelled(self.model, own, record.answers[0], self.length)
@@ -88,20 +88,20 @@ class Desk:
 
 @dataclass(frozen=True)
 class Experiment(Measure):
-    """One question put to a model by changing it, or what it reads."""
+    """Base class of experiments, which change a running model or what it reads."""
 
     others: ClassVar[int] = 0  # questions, other than those asked, that `prepare` chooses by
 
     def prepare(self, desk: Desk) -> Any:
-        """What is the same for all questions of a model; it may hold tensors, never the model."""
+        """Compute what all questions of a model share; the result may hold tensors, but not the model."""
         return None
 
     def ask(self, desk: Desk, index: int, prepared: Any) -> xr.Dataset:
-        """Values of one question; raises Unusable where there can be none."""
+        """Return the values of one question; raise Unusable if it has none."""
         raise TypeError(f"{type(self).__name__} must define ask")
 
     def compute(self, trace: Trace) -> xr.Dataset:
         raise UsageError(
-            f"{type(self).__name__} is done to a model, and not read off a trace",
+            f"{type(self).__name__} changes a model, and cannot read a trace",
             "Run it as a study: floatscope study.",
         )

@@ -1,10 +1,10 @@
-"""Every head taken away in turn, and the strongest retrieval heads together: what does the answer lose?
+"""Remove every head in turn, and the strongest retrieval heads together: how much does the answer lose?
 
-The loss is that of the gold answer's log-probability, per token, in one forward in which all of the answer is
-masked (a causal model: each token after the ones before it). Many heads share a forward
-(`interventions/branching.py`). Retrieval heads are chosen by their evidence attention, on other questions
-than those on which they are taken away; against them stand as many other heads that write as much into the
-residual. Heads with a large output cost much by themselves, whatever they attend to.
+The loss is that of the gold answer's log-probability per token, in one forward with the whole answer masked
+(in a causal model: each token after the previous ones). Many heads share a forward
+(`interventions/branching.py`). Retrieval heads are chosen by their evidence attention on other questions
+than those on which they are removed. They are compared with as many other heads that write as much into the
+residual, because heads with a large output cost much whatever they attend to.
 """
 
 import json
@@ -39,12 +39,18 @@ _TOGETHER = 64  # heads of a forward, and between two signs of life
 class HeadAblation(Experiment):
     """Log-probability of the gold answer lost without each head, and without the retrieval heads.
 
-    - `loss` (layer, head): nats a token lost with this head's output set to zero; of a trained model, on
-      the first `ranked` questions (all by default): it takes most of the time, and decides no claim
-    - `chosen` (choice): lost without the strongest retrieval heads together; `matched` (choice, draw):
-      without as many other heads that put out as much. There are up to `draws` sets, no two of which
-      share a head: 8 for 10 of 96 heads
-    - `log_p`: of the gold answer with all heads, per token
+    - `loss` (layer, head): nats per token lost if this head's output is set to zero; for a trained model
+      only, on the first `ranked` questions (all by default), because it takes most of the time and decides
+      no claim
+    - `chosen` (choice): nats per token lost without the strongest retrieval heads together
+    - `matched` (choice, draw): the same without as many other heads of similar output norm. There are up to
+      `draws` sets without a common head: 8 for 10 of 96 heads
+    - `log_p`: log-probability of the gold answer with all heads, per token
+
+    Args:
+        heads (int): Number of retrieval heads; by default 10, or an eighth of a small model's heads.
+        draws (int): Largest number of matched sets; 20 by default.
+        ranked (int): Number of questions for `loss`; all by default.
     """
 
     heads: int | None = None
@@ -118,7 +124,7 @@ class HeadAblation(Experiment):
     def _lost(
         self, desk: Desk, asked: MaskedAnswer, sets: Sequence[Heads], means: Any = None
     ) -> tuple[Float[np.ndarray, " n"], float]:
-        """Nats a token lost without each set, and what there was to lose."""
+        """Return the nats per token lost without each set, and the log-probability with all heads."""
         from ...interventions.branching import ablated_each
 
         to: dict[str, Any] = {} if means is None else {"to": "mean", "reference": means}
@@ -133,6 +139,7 @@ class HeadAblation(Experiment):
         return np.array(found), float(clean)
 
     def summarise(self, examples: Sequence[xr.Dataset], model: str) -> Result:
+        """Combine the questions, and test each head."""
         result = super().summarise(examples, model)
         if "loss" in result.data:
             p = paired_p(result.examples["loss"].transpose("example", "layer", "head").values)
@@ -144,7 +151,7 @@ class HeadAblation(Experiment):
         return result
 
     def plot(self, result: Result) -> Figure:
-        """The map of losses: circles are heads that stand out, crosses the retrieval heads."""
+        """Draw the map of losses: circles mark heads that stand out, crosses the retrieval heads."""
         from matplotlib.colors import SymLogNorm
 
         loss = result["loss"].transpose("head", "layer")
@@ -178,7 +185,7 @@ class _Prepared:
 
 
 def strongest(score: Float[np.ndarray, "l h"], size: int) -> Heads:
-    """The `size` heads with the highest scores."""
+    """Return the `size` heads with the highest scores."""
     order = np.argsort(-np.nan_to_num(score, nan=-1.0), axis=None, kind="stable")[:size]
     places = (np.unravel_index(place, score.shape) for place in order)
     return tuple((int(layer), int(head)) for layer, head in places)
@@ -193,15 +200,16 @@ def matched_sets(
 ) -> list[Heads]:
     """Draw sets of other heads whose output norms are near those of the chosen heads.
 
-    In each round every chosen head, in random order, takes the free head with the nearest norm. Each chosen
-    head then deals its heads to the sets at random. No head is in two sets: sets that share heads differ
-    less from each other than the chosen heads would differ from them.
+    In each round every chosen head, in random order, takes the free head with the nearest norm. The heads
+    taken for each chosen head are then distributed over the sets at random. No head is in two sets: sets
+    with common heads differ less from each other than the chosen heads would differ from them.
 
     Args:
-        chosen: the heads to match.
-        norm: output norm of every head.
-        retrieval: heads that no set may have.
-        most: number of sets, if there are enough heads; else as many as there are.
+        chosen: The heads to match.
+        norm: Output norm of every head.
+        retrieval: Heads that no set may contain.
+        most: Number of sets, if there are enough heads; else as many as there are.
+        rng: Random generator.
     """
     places = ((int(layer), int(head)) for layer, head in np.ndindex(*norm.shape))
     free = [place for place in places if place not in retrieval]
@@ -222,20 +230,20 @@ def _mean(norm: Float[np.ndarray, "l h"], heads: Heads) -> float:
 
 
 def heads_of(result: Result, choice: str = EVIDENCE) -> list[tuple[int, int]]:
-    """The heads that were chosen, strongest first."""
+    """Return the heads that were chosen, strongest first."""
     return [(int(layer), int(head)) for layer, head in json.loads(result.data.attrs[choice])]
 
 
 def norms_of(result: Result, choice: str = EVIDENCE) -> tuple[float, float]:
-    """Mean output norm of the chosen heads, and of those beside them."""
+    """Return the mean output norm of the chosen heads, and that of the matched heads."""
     own, *others = json.loads(result.data.attrs[NORMS])[choice]
     return own, float(np.mean(others))
 
 
 def paired_p(loss: Float[np.ndarray, "n l h"]) -> Float[np.ndarray, "l h"]:
-    """Of each head: is its loss anything but nothing? Wilcoxon's signed-rank test over questions.
+    """Test for each head whether its loss differs from zero: Wilcoxon's signed-rank test over questions.
 
-    Losses are skewed, and one question must not make a head stand out. Nothing lost at all is p = 1.
+    Losses are skewed, and a single question must not make a head stand out. If nothing is lost, p = 1.
     """
     from scipy import stats
 

@@ -1,8 +1,8 @@
-"""The gold answer before its first step: a canvas, the rows that predict it, and its log-probability there.
+"""The gold answer before its first step: a canvas, the rows that predict it, and its log-probability.
 
-For a diffusion model all of the answer is masked, as many masks as would be decoded. A causal model reads the
-answer as it goes, and each row predicts the next token. Whether an answer begins with a space is a model's
-own habit: it is written as the model, with nothing changed, finds it likelier.
+For a diffusion model the whole answer is masked, with as many masks as would be decoded. A causal model
+reads the answer token by token, and each row predicts the next one. Whether an answer begins with a space
+depends on the model: the variant that the unchanged model finds more likely is used.
 """
 
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class MaskedAnswer:
-    """What one forward is given, and what is read off it."""
+    """The input of one forward, and the rows and tokens to read."""
 
     canvas: tuple[int, ...]
     rows: tuple[int, ...]
@@ -41,7 +41,7 @@ class MaskedAnswer:
     def spelled(
         cls, model: "Model", prompt: Encoded, text: str, length: int
     ) -> "MaskedAnswer | None":
-        """The text with or without a space before it; None where neither fits into the length."""
+        """Encode the text with or without a leading space, whichever is more likely; None if neither fits."""
         from ...interventions.branching import ablated_each
 
         assert model.tokenizer is not None  # prompts are text
@@ -58,7 +58,7 @@ class MaskedAnswer:
         return max(every, key=likely)
 
     def per_token(self, model: "Model", logits: "Tensor") -> Float[np.ndarray, " n"]:
-        """(n, r, v) → ln p of the answer per token, in nats, once for each of n."""
+        """Return ln p of the answer per token, in nats, for each of n logits (n, r, v)."""
         import torch
 
         from ...decode.score import log_p

@@ -1,4 +1,4 @@
-"""The studies: one file each, one line here, in the order in which lists and pages show them."""
+"""All studies: one file and one line here for each, in the order in which lists and pages show them."""
 
 from typing import TYPE_CHECKING
 

@@ -45,6 +45,8 @@ NEEDED = Rule(
 
 
 class Ablation(Study):
+    """The study `ablation`, which decides claim 11."""
+
     name = "ablation"
     options = ("heads",)
     question = "Which heads does an answer need, and are the retrieval heads among them?"
@@ -111,10 +113,12 @@ other choices: heads by strict copy score; outputs set to their mean over the ot
             own, beside = norms_of(result)
             sentence = (
                 f"Without its {len(heads_of(result))} retrieval heads the MDM's answer loses "
-                f"{said(chosen)} a token, without as many others that put out as much {said(others)} (mean "
-                f"output norms {short(own)} and {short(beside)})."
+                f"{said(chosen)} per token; without as many other heads of equal output norm, {said(others)} "
+                f"(mean output norms {short(own)} and {short(beside)})."
             )
-        check = Check("so does the autoregressive model", above(of_arm, NEEDED.delta))
+        check = Check(
+            "the autoregressive model needs its retrieval heads too", above(of_arm, NEEDED.delta)
+        )
         return [
             judge(
                 NEEDED,
@@ -141,9 +145,10 @@ other choices: heads by strict copy score; outputs set to their mean over the ot
             if len(found):
                 most = found.iloc[0]
                 line = (
-                    f"{model}: without one of {len(found)} of {len(table)} heads the answer is less likely "
-                    f"(q ≤ {LISTED}), {int(found['retrieval'].sum())} of the {len(heads_of(result))} "
-                    f"retrieval heads among them; it loses most, {short(most['loss'], 'nats')} a token "
+                    f"{model}: {len(found)} of {len(table)} heads each make the answer less likely when "
+                    f"removed (q ≤ {LISTED}), among them {int(found['retrieval'].sum())} of the "
+                    f"{len(heads_of(result))} retrieval heads; the largest loss is "
+                    f"{short(most['loss'], 'nats')} per token "
                     f"[{short(most['low'])}, {short(most['high'])}], without head {most['head']} of layer "
                     f"{most['layer']}"
                 )
@@ -158,7 +163,7 @@ other choices: heads by strict copy score; outputs set to their mean over the ot
 
 
 def ranking(result: Result) -> pd.DataFrame:
-    """Every head, the most needed first: its loss with interval, p and q."""
+    """List every head, the most needed first: its loss with interval, p and q."""
     data = result.data
     layers, heads = np.meshgrid(data["layer"].values, data["head"].values, indexing="ij")
     columns = {"layer": layers.ravel(), "head": heads.ravel()}
@@ -180,10 +185,10 @@ def ranking(result: Result) -> pd.DataFrame:
 def _losses(
     result: Result | None, choice: str, unit: str = "points"
 ) -> tuple[dict[str, float], list[dict[str, float]]]:
-    """What is lost by question: without the chosen heads, and without each set of matched ones.
+    """Return the loss by question: without the chosen heads, and without each set of matched heads.
 
-    In points: 1 − the probability of a token of the answer without these heads; in nats: its loss in
-    logarithm.
+    In points it is 1 − the probability of a token of the answer without these heads; in nats it is the loss
+    in logarithm.
     """
     if result is None or choice not in result.examples["choice"].values:
         return {}, []
@@ -197,7 +202,10 @@ def _losses(
 
 
 def _beyond(result: Result | None, choice: str, label: str, unit: str = "points") -> Number | None:
-    """What is lost beyond what matched heads cost; the chosen heads count as one more set of their kind."""
+    """Return the loss without the chosen heads minus that without matched heads.
+
+    The chosen heads count as one more set of the matched kind.
+    """
     chosen, others = _losses(result, choice, unit)
     bounds = SHARES if unit == "points" else None
     return beyond_networks(
@@ -206,7 +214,7 @@ def _beyond(result: Result | None, choice: str, label: str, unit: str = "points"
 
 
 def _untrained(controls: Sequence[Result], choice: str, unit: str = "points") -> Number | None:
-    """The same of a further untrained network, as far as several say where it would lie."""
+    """Return the same for a further untrained network, if several controls show where it would be."""
     negative = []
     for result in controls:
         chosen, others = _losses(result, choice, unit)
@@ -233,11 +241,11 @@ def _bar(evidence: Evidence, result: Result | None) -> str:
     if evidence.mdm is None:
         return "There is no diffusion model in this run: add one with --model."
     if result is None:
-        return "No question could be used: it takes answers, and passages of which one is marked as gold."
+        return "No question could be used: they need right answers and a passage marked as gold."
     p = float(np.exp(result.data["log_p"]))
     if p < FLOOR:
         return (
-            f"The right answer has {short(p, '%')} a token before anything is taken away, less than "
-            f"{100 * FLOOR:.0f} %: ask what the model can answer."
+            f"The right answer has a probability of {short(p, '%')} per token with all heads, less than "
+            f"{100 * FLOOR:.0f} %: ask questions that the model can answer."
         )
     return ""

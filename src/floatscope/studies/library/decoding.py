@@ -1,6 +1,6 @@
 """Decoding: which positions and tokens does a sampler reveal first, and does it matter?
 
-It asks the two samplers that decide a claim. `compare_samplers` compares all of them.
+It runs the two samplers that decide a claim. `compare_samplers` compares all of them.
 """
 
 from functools import partial
@@ -60,6 +60,8 @@ REPAIR = Rule(
 
 
 class Decoding(Study):
+    """The study `decoding`, which decides claims 9a, 9b and 9c."""
+
     name = "decoding"
     options = ("frequencies",)
     question = "Which positions and tokens does a sampler reveal first, and does it matter?"
@@ -127,7 +129,7 @@ position is revealed. What calibration (2508.13021) wins is the share of right a
         )
 
     def _frequent(self, evidence: Evidence) -> Claim:
-        """Decide claim 9b on answers that have a first quarter of content."""
+        """Decide claim 9b on answers with enough content tokens for a first quarter."""
         order = evidence.order(CONFIDENCE, evidence.mdm)
         there = np.zeros(0, bool) if order is None else order.examples["trivial"].notnull().values
         need = "four content tokens of different frequency"
@@ -208,7 +210,7 @@ position is revealed. What calibration (2508.13021) wins is the share of right a
                 Picture(
                     "order",
                     "When each part of the answer is revealed",
-                    "One map a sampler: probability that a place of the answer is revealed by a step.",
+                    "One map per sampler: probability that a position of the answer is revealed by a step.",
                     partial(_maps, evidence, decoded),
                 )
             )
@@ -224,9 +226,9 @@ def beyond_null(
     level: float = 0.95,
     kept: np.ndarray | None = None,
 ) -> Number | None:
-    """A value of the order by confidence minus its null; None where no answer has one.
+    """Return a value of the confidence order minus its null; None if no answer has a value.
 
-    `kept`: the answers that count; all without it.
+    `kept` selects the answers that count; all by default.
     """
     order = evidence.order(CONFIDENCE, evidence.mdm)
     if order is None or not order.examples[value].notnull().any():
@@ -252,7 +254,7 @@ def _length(evidence: Evidence) -> Number | None:
 
 
 def _long(order: Result | None) -> np.ndarray:
-    """Which answers have so many content tokens that they have a middle and two ends."""
+    """Return which answers have enough content tokens for a middle and two ends."""
     return np.zeros(0, bool) if order is None else order.examples["content"].values >= LONG
 
 
@@ -263,13 +265,13 @@ def _no_model(evidence: Evidence) -> str:
 
 
 def _too_short(order: Result | None, kept: np.ndarray, need: str) -> str:
-    """Why an order cannot be judged on these answers; "" if it can."""
+    """Say why an order cannot be judged on these answers; "" if it can."""
     if order is None:
         return "No answer was decoded by confidence."
     if kept.sum() < min(LEAST, max(len(kept), 1)):
         return (
-            f"{kept.sum()} of {len(kept)} answers have {need}, and it takes {LEAST}: {LONG_TEXT} "
-            "would test it."
+            f"{kept.sum()} of {len(kept)} answers have {need}, and the claim needs {LEAST}: test it with "
+            f"{LONG_TEXT}."
         )
     return ""
 
@@ -278,19 +280,19 @@ def _no_frequencies(evidence: Evidence) -> str:
     if evidence.request.frequencies is not None:
         return ""
     return (
-        "It takes token frequencies: count them with `floatscope frequencies`, and give "
+        "The claim needs token frequencies: count them with `floatscope frequencies`, and give "
         "--set decoding.frequencies=FILE."
     )
 
 
 def _no_repair(evidence: Evidence, base: Number | None) -> str:
-    """Why calibration cannot be judged in this run; "" if it can."""
+    """Say why calibration cannot be judged in this run; "" if it can."""
     if bar := _no_model(evidence) or no_answers(evidence.request) or _no_frequencies(evidence):
         return bar
     if bar := evidence.cut_off((CONFIDENCE, CALIBRATED), evidence.mdm):
         return bar
     if base is not None and base.value > CEILING:
-        return "Confidence is at the ceiling, where nothing can be won: ask harder questions."
+        return "Decoding by confidence is at the ceiling, where answers cannot improve: ask harder questions."
     return ""
 
 

@@ -1,4 +1,4 @@
-"""Dormancy: are heads active in one domain and at rest in another, and do anchors drain values?"""
+"""Dormancy: are heads active in one domain and dormant in another, and do anchors have small values?"""
 
 from collections.abc import Mapping
 from typing import ClassVar
@@ -47,6 +47,8 @@ NO_MDM = "There is no diffusion model in this run: add one with --model."
 
 
 class Dormancy(Study):
+    """The study `dormancy`, which decides claims 10a and 10b."""
+
     name = "dormancy"
     question = "Are heads active in one domain and at rest in another, and do anchors drain values?"
     rules = (SWITCH, DRAIN)
@@ -82,7 +84,7 @@ drain = |W_O v| at anchors / median of the other keys; peak = the same of the re
         return [self._switch(evidence), self._drain(evidence)]
 
     def _switch(self, evidence: Evidence) -> Claim:
-        """Decide claim 10a on the MDM's heads; the ARM's stand beside."""
+        """Decide claim 10a on the MDM's heads; the ARM's are shown beside them."""
         kinds = {"MDM": evidence.mdm, "ARM": evidence.arm}
         models = {kind: model for kind, model in kinds.items() if model is not None}
         share = {
@@ -111,7 +113,7 @@ drain = |W_O v| at anchors / median of the other keys; peak = the same of the re
         )
 
     def _drain(self, evidence: Evidence) -> Claim:
-        """Decide claim 10b on the MDM's anchors; the ARM's stand beside."""
+        """Decide claim 10b on the MDM's anchors; the ARM's are shown beside them."""
         key, level = "extreme-tokens-same", DRAIN.level
         mdm, arm = (evidence.result(key, model) for model in (evidence.mdm, evidence.arm))
         untrained = evidence.controls(key, evidence.mdm)
@@ -155,7 +157,7 @@ drain = |W_O v| at anchors / median of the other keys; peak = the same of the re
         )
 
     def _differ(self, evidence: Evidence, model: str, kind: str) -> Number | None:
-        """Heads whose means differ on one side of the threshold: a difference is not a switch."""
+        """Return the share of heads whose means differ without crossing the threshold, which is no switch."""
         domains = _domains(evidence, model)
         if domains is None:
             return None
@@ -173,8 +175,8 @@ drain = |W_O v| at anchors / median of the other keys; peak = the same of the re
             ]
             if rest[0] and rest[1]:
                 lines.append(
-                    f"{model}: a head is dormant in {said(rest[0])} of cases over questions and "
-                    f"{said(rest[1])} over prose."
+                    f"{model}: a head is dormant in {said(rest[0])} of cases on questions and in "
+                    f"{said(rest[1])} on prose."
                 )
         return lines
 
@@ -185,7 +187,7 @@ def crossing_heads(
     label: str,
     threshold: float = THRESHOLD,
 ) -> Number | None:
-    """The share of a model's heads that cross: those listed, and bounds for all heads at once."""
+    """Return the share of a model's heads that cross: those listed, with simultaneous bounds."""
     domains = None if model is None else _domains(evidence, model)
     if domains is None:
         return None
@@ -200,7 +202,7 @@ def crossing_heads(
 
 
 def _side_by_side(what: str, numbers: Mapping[str, Number | None]) -> str:
-    """A sentence with the MDM's number, which decides, and the ARM's."""
+    """Write a sentence with the MDM's number, which decides, and the ARM's."""
     there = [f"{said(number)} in the {kind}" for kind, number in numbers.items() if number]
     return f"{what}: {', '.join(there)}. The MDM's number decides." if there else ""
 

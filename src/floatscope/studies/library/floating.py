@@ -20,6 +20,8 @@ from . import floating_claims as claims
 
 
 class Floating(Study):
+    """The study `floating`, which decides claims 1, 2 and 4."""
+
     name = "floating"
     question = "Does attention rest on one fixed token, or on anchors that move?"
     rules = (claims.SINK, claims.DISPERSED, claims.LAYERS)
@@ -43,7 +45,7 @@ not compared, its layers are."""
     shows: ClassVar[Shows] = {
         "dispersion": (
             "Where the strongest key stands",
-            "Left: place of the strongest key by layer, one dot an example. Right: dispersion over "
+            "Left: place of the strongest key by layer, one dot per example. Right: dispersion over "
             "examples and the share at position 0, with nulls.",
         ),
         "absorption": (

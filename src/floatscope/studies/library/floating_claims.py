@@ -1,4 +1,4 @@
-"""Claims 1, 2 and 4: a fixed sink, dispersed anchors, and whether they move over layers."""
+"""Claims 1, 2 and 4: a fixed sink, dispersed anchors, and whether anchors move over layers."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -49,9 +49,9 @@ LAYERS = Rule(
     holds="From layer to layer this diffusion model changes its anchors more than the causal model does.",
     refuted="From layer to layer this diffusion model keeps its anchors as much as the causal model does.",
 )
-_BOTH = "It takes a diffusion and a causal model, traced on the same prompts: add --model."
+_BOTH = "The claim needs a diffusion and a causal model, traced on the same prompts: add --model."
 NO_CONTROLS = (
-    f"Whether an anchor is real takes {LEAST} or more untrained controls: give --controls 5."
+    f"Real anchors can only be found with {LEAST} or more untrained controls: give --controls 5."
 )
 
 
@@ -59,6 +59,7 @@ NO_CONTROLS = (
 
 
 def sink(evidence: Evidence, study: str) -> Claim:
+    """Decide claim 1."""
     state = "absorption-same"
     bar = "" if evidence.arm and evidence.mdm else _BOTH
     apart = _first_apart(evidence, state)
@@ -96,9 +97,9 @@ def sink(evidence: Evidence, study: str) -> Claim:
     if theta and sides[0] and sides[1]:
         sentence = (
             f"Position 0 receives {said(sides[0])} of attention in the ARM and {said(sides[1])} in the MDM, "
-            f"reading the same text: {said(theta)} apart"
+            f"reading the same text: a difference of {said(theta)}"
         )
-        sentence += f", {said(control)} with untrained weights." if control else "."
+        sentence += f", against {said(control)} with untrained weights." if control else "."
     return judge(
         SINK,
         study,
@@ -113,7 +114,7 @@ def sink(evidence: Evidence, study: str) -> Claim:
 
 
 def _first(result: Result) -> Float[np.ndarray, " n"]:
-    """The share of attention on position 0 by example, mean over layers and steps."""
+    """Return the share of attention on position 0 by example, mean over layers and steps."""
     values = result.examples["first"].transpose("example", ...).values
     return np.asarray(np.nanmean(values.reshape(len(values), -1), 1), float)
 
@@ -121,7 +122,7 @@ def _first(result: Result) -> Float[np.ndarray, " n"]:
 def _first_apart(
     evidence: Evidence, key: str, seed: int | None = None
 ) -> Float[np.ndarray, " n"] | None:
-    """ARM − MDM by prompt; of the controls with this seed instead."""
+    """Return the share on position 0, ARM − MDM, by prompt; with a seed, for its controls."""
     results = [evidence.result(key, m, control=seed) for m in (evidence.arm, evidence.mdm)]
     if results[0] is None or results[1] is None:
         return None
@@ -137,7 +138,7 @@ def _points(values: np.ndarray | None, label: str) -> Number | None:
 
 
 def _of_controls(evidence: Evidence, key: str) -> Number | None:
-    """The same of untrained weights, with an interval for one more network."""
+    """Return the share on position 0, ARM − MDM, for untrained weights: an interval for a further network."""
     found = (_first_apart(evidence, key, seed) for seed in evidence.request.control_seeds)
     every = [one for one in found if one is not None]
     if len(every) < 2 or len({len(one) for one in every}) > 1:
@@ -147,7 +148,7 @@ def _of_controls(evidence: Evidence, key: str) -> Number | None:
 
 
 def _at_first(result: Result, rule: str = "") -> np.ndarray:
-    """Per example, the share of layers whose strongest key is position 0 (and passes a rule)."""
+    """Return by example the share of layers whose strongest key is position 0 (and passes a rule)."""
     first = (result.examples["place"] == 0).transpose("example", "layer").values
     if rule:
         passes = result.examples["passes"].sel(rule=rule)
@@ -160,7 +161,7 @@ def _at_first(result: Result, rule: str = "") -> np.ndarray:
 
 @dataclass(frozen=True, eq=False)
 class Anchors:
-    """The strongest keys of one model at one state, and what is needed to tell anchors from noise."""
+    """The strongest keys of one model in one state, and the values that tell anchors from noise."""
 
     place: Float[np.ndarray, "n cells"]
     position: Float[np.ndarray, "n cells"]  # share of the length
@@ -169,7 +170,7 @@ class Anchors:
     passes: Bool[np.ndarray, "rules n cells"]
 
     def real(self, chosen: np.ndarray, rule: str = "") -> Bool[np.ndarray, " cells"]:
-        """Say which cells have a real anchor in these examples; or by a published rule, in most of them."""
+        """Return which cells have a real anchor in these examples, or pass a rule in most of them."""
         if rule:
             return np.asarray(self.passes[NAMES.index(rule)][chosen].mean(0) > 0.5)
         return real_layers(self.share[chosen], self.controls[:, chosen])
@@ -181,6 +182,7 @@ Compare = Callable[
 
 
 def dispersed(evidence: Evidence, study: str) -> Claim:
+    """Decide claim 2."""
     others = (
         ("each head", "strongest-heads-same", "", _dispersion),
         ("the same position", "strongest-same", "", partial(_dispersion, bins=None)),
@@ -189,6 +191,7 @@ def dispersed(evidence: Evidence, study: str) -> Claim:
 
 
 def over_layers(evidence: Evidence, study: str) -> Claim:
+    """Decide claim 4."""
     return _compared(evidence, study, LAYERS, _layer_moves, "change from layer to layer")
 
 
@@ -200,7 +203,7 @@ def _compared(
     does: str,
     *others: tuple[str, str, str, Compare],
 ) -> Claim:
-    """A difference between the models at the same state, over anchors that exist in both."""
+    """Decide a claim on the difference between the models in the same state, over real anchors."""
     key = "strongest-same"
     theta, (mdm, arm), there, bar = _at_state(evidence, key, compare)
     variants = [*other_deltas(rule, theta, bar=bar)]
@@ -229,7 +232,10 @@ def _at_state(
 ) -> tuple[
     Number | None, tuple[Number | None, Number | None], tuple[Number | None, Number | None], str
 ]:
-    """The difference, both sides, how many layers have an anchor, and what bars a test."""
+    """Return the difference, both models' values, their numbers of layers with an anchor, and a bar.
+
+    The bar is the reason why the claim cannot be tested; "" if it can.
+    """
     none = (None, None)
     results = [evidence.result(key, model) for model in (evidence.mdm, evidence.arm)]
     if results[0] is None or results[1] is None:
@@ -247,8 +253,8 @@ def _at_state(
         there.append(Number(label, float(real.sum()), unit=f"of {real.size}"))
         if real.sum() < max(2, SOME * real.size) and not bar:
             bar = (
-                f"The {kind} has a real anchor, stronger than in untrained networks that are as sharp, in "
-                f"{real.sum()} of {real.size} layers: too few to say where anchors are."
+                f"Only {real.sum()} of {real.size} layers of the {kind} have a real anchor, stronger than in "
+                "untrained networks of equal sharpness: too few to say where anchors are."
             )
     if bar:
         return None, none, (there[0], there[1]), bar
@@ -257,7 +263,7 @@ def _at_state(
 
 
 def _anchors(evidence: Evidence, key: str, model: str | None, names: list[str]) -> Anchors | None:
-    """Of these prompts; None without the controls that it takes."""
+    """Return a model's anchors on these prompts; None without enough controls."""
     result = evidence.result(key, model)
     controls = evidence.controls(key, model)
     if result is None or len(controls) < LEAST:
@@ -284,7 +290,7 @@ def _anchors(evidence: Evidence, key: str, model: str | None, names: list[str]) 
 def _layer_moves(
     mdm: Anchors, arm: Anchors, rule: str
 ) -> tuple[Number | None, tuple[Number | None, Number | None]]:
-    """Layers with a real anchor are chosen on one half of the prompts and looked at in the other."""
+    """Compare moves over layers; layers with a real anchor are chosen on the other half of the prompts."""
     first = np.arange(len(mdm.place)) % 2 == 0
 
     def of(side: Anchors) -> Float[np.ndarray, " n"]:
@@ -309,7 +315,7 @@ def _layer_moves(
 def _dispersion(
     mdm: Anchors, arm: Anchors, rule: str, bins: int | None = BINS
 ) -> tuple[Number | None, tuple[Number | None, Number | None]]:
-    """Layers with a real anchor are chosen again in every half of the prompts."""
+    """Compare dispersion; layers with a real anchor are chosen again in every half of the prompts."""
 
     def of(side: Anchors) -> Callable[[np.ndarray], float]:
         where = side.place if bins is None else np.minimum(side.position * bins, bins - 1)

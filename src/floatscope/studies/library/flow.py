@@ -12,6 +12,8 @@ from ..study import Shows, Study
 
 
 class Flow(Study):
+    """The study `flow`, which describes and decides no claim."""
+
     name = "flow"
     question = "Where does the answer look, and where does that lead through all layers?"
     method = """\
@@ -41,7 +43,7 @@ shows nothing."""
         if why := no_passages(evidence.request):
             return [why]
         return [
-            f"{model}: a token of the gold passage gets {first} what a token of any "
-            f"passage gets in the first third of the layers, {last} in the last."
+            f"{model}: a token of the gold passage gets {first} the attention of an average passage "
+            f"token in the first third of the layers, and {last} in the last."
             for model, first, last in thirds(evidence.results("region-flow"), "gold_lift")
         ]

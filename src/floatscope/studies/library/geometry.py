@@ -56,7 +56,7 @@ NO_MODEL: Shares = (
 
 @dataclass(frozen=True)
 class PartsByRule(Measure):
-    """Angle and norm of the anchors that each rule finds on the prompt measured: to see what hangs on it."""
+    """Angle and norm of the anchors that each rule finds on the measured prompt, for other choices."""
 
     needs: ClassVar[tuple[str, ...]] = ("mass", "qk")
     units: ClassVar[dict[str, str]] = {"angle": "q·k", "norm": "q·k"}
@@ -85,7 +85,7 @@ class PartsByRule(Measure):
 def _parts(
     cosine: np.ndarray, norms: np.ndarray, anchor: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Of (layer, head, key): the two parts of the anchors' advantage, (layer, head) each."""
+    """Return the angle and norm parts of the anchors' advantage, (layer, head), from (layer, head, key)."""
     there = ~np.isnan(cosine)
 
     def sides(values: np.ndarray) -> list[np.ndarray]:
@@ -99,6 +99,8 @@ def _parts(
 
 
 class Geometry(Study):
+    """The study `geometry`, which decides claim 5."""
+
     name = "geometry"
     question = "Do anchors win by angle or by norm, and how does that change with depth?"
     rules = (NORM,)
@@ -156,7 +158,7 @@ Means over steps and heads; null 0. "First" and "last" are thirds of the layers.
                 numbers=numbers,
                 checks=(
                     Check("the norm helps in the first third", above(first, 0.0)),
-                    Check("it hardly does in the last", below(last, 0.25)),
+                    Check("the norm hardly helps in the last third", below(last, 0.25)),
                 ),
                 variants=tuple(variants),
             )
@@ -177,14 +179,14 @@ Means over steps and heads; null 0. "First" and "last" are thirds of the layers.
 
 
 def _by_kind(result: Result | None) -> Shares:
-    """θ from anchors that are chosen on other prompts than those measured."""
+    """Compute θ from anchors that are chosen on other prompts than those measured."""
     if result is None:
         return NO_MODEL
     return norm_shares(*advantage(result.examples, names_of(result)))
 
 
 def _by_rule(result: Result | None, choice: str) -> Shares:
-    """θ from anchors that a rule finds on the prompts measured."""
+    """Compute θ from anchors that a rule finds on the prompts measured."""
     if result is None:
         return NO_MODEL
     each = np.stack(
@@ -198,10 +200,10 @@ def _by_rule(result: Result | None, choice: str) -> Shares:
 
 
 def _control(result: Result | None, theta_of: Callable[[Result], Shares]) -> Number | None:
-    """θ of untrained weights, from the lowest to the highest end of all networks' intervals.
+    """Compute θ of untrained weights, from the lowest to the highest end of all networks' intervals.
 
-    A network's anchors are chosen among its own heads: those of another network have nothing to do
-    with them. None where no network's anchors have an advantage.
+    A network's anchors are chosen among its own heads, independently of other networks. None if no network's
+    anchors have an advantage.
     """
     thetas = [theta for one in _networks(result) if (theta := theta_of(one)[0]) is not None]
     if not thetas:
@@ -214,7 +216,7 @@ def _control(result: Result | None, theta_of: Callable[[Result], Shares]) -> Num
 
 
 def _networks(result: Result | None) -> Iterator[Result]:
-    """The examples of each control by itself: a prompt stands there once for every network."""
+    """Yield the examples of each control separately: a prompt occurs once per network."""
     if result is None:
         return
     met: Counter[str] = Counter()
@@ -228,14 +230,14 @@ def _networks(result: Result | None) -> Iterator[Result]:
 
 
 def norm_shares(whole: np.ndarray, without: np.ndarray) -> Shares:
-    """The norm's share of all advantage in a third of the layers, from sums with and without a prompt.
+    """Return the norm's share of all advantage in thirds of the layers, from sums with and without a prompt.
 
     Args:
-        whole: angle and norm of the advantage, summed over prompts: (2, layer, head).
-        without: the same without each prompt: (2, prompt, layer, head).
+        whole: Angle and norm of the advantage, summed over prompts: (2, layer, head).
+        without: The same without each prompt: (2, prompt, layer, head).
     """
     if without.shape[1] < FEW:
-        bar = f"Choosing anchors on other prompts takes {FEW} of them at least: raise --limit."
+        bar = f"Choosing anchors on other prompts takes at least {FEW} prompts: raise --limit."
         return None, (None, None), bar
     where = layer_thirds(whole.shape[1])
 
@@ -245,7 +247,7 @@ def norm_shares(whole: np.ndarray, without: np.ndarray) -> Shares:
     for which in where:  # a share of nothing can be anything
         won = leave_one_out(parts(whole, which).sum(0), parts(without, which).sum(0))
         if not above(number(won, "advantage"), 0.0):
-            bar = f"Anchors win nothing in the {which} third, on prompts they were not chosen on."
+            bar = f"In the {which} third anchors have no advantage on prompts on which they were not chosen."
             return None, (None, None), bar
     shares = {}
     for which in where:
@@ -262,8 +264,8 @@ def norm_shares(whole: np.ndarray, without: np.ndarray) -> Shares:
 
 
 def leave_one_out(whole: float, without: np.ndarray) -> np.ndarray:
-    """One value per prompt, with mean `whole` and a spread that gives the jackknife's error.
+    """Return one value per prompt, with the mean `whole` and the spread of the jackknife's error.
 
-    The jackknife's correction for bias is left out: it multiplies a change of anchors by n.
+    The jackknife's correction for bias is left out, because it multiplies a change of anchors by n.
     """
     return whole - (len(without) - 1) * (without - without.mean())

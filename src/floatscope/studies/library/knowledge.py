@@ -23,6 +23,8 @@ _SCORES = {"exact_match": "exact match", "f1": "F1"}  # beside the contained ans
 
 
 class Knowledge(Study):
+    """The study `knowledge`, which decides claim 7."""
+
     name = "knowledge"
     options = ("gain_questions",)
     question = "How much does a model gain from passages?"
@@ -68,7 +70,7 @@ them. A difference from 1.5 times has an interval where a ratio of small gains h
         return settings
 
     def _places(self, request: Request) -> list[int]:
-        """First, middle and last passage, where their number is known."""
+        """Return the first, middle and last passage, if their number is known."""
         n = Condition.parse(request.asked_as).passages
         n = passages_of(request.data) if n is None else n
         return [] if n is None or n < 2 else sorted({0, n // 2, n - 1})
@@ -86,7 +88,7 @@ them. A difference from 1.5 times has an interval where a ratio of small gains h
             missing = "diffusion" if evidence.mdm is None else "autoregressive"
             bar = f"No {missing} model is in the run: add one with --model."
         elif not bar and len(there) < len(tables):
-            bar = "Questions must be asked without and with passages: give data that have some."
+            bar = "Questions must be asked without and with passages: give data with passages."
         try:
             paired = aligned(there) if not bar else []
         except Unpaired as error:
@@ -176,13 +178,13 @@ def _words(number: Number | None) -> str:
 
 
 def _varied(what: str, rule: Rule, gains: Gains, cut: str, factor: float = TWICE) -> Variant:
-    """The verdict with another score, other questions or another factor, under the same bars."""
+    """Return the verdict with another score, other questions or another factor, under the same bars."""
     other = replace(rule, quantity=f"gain of the MDM − {factor:g} × gain of the ARM")
     return vary(what, other, gains.theta(factor), bar=cut or gains.bar(factor))
 
 
 def _by_people(rule: Rule, gains: Gains, known: np.ndarray | None, cut: str) -> list[Variant]:
-    """Known and unseen people apart, where a run has both."""
+    """Return the verdicts for known and for unseen people, if a run has both."""
     if known is None:
         return []
     groups = {"known people alone": known == True, "unseen people alone": known == False}  # noqa: E712

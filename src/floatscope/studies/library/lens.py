@@ -1,4 +1,4 @@
-"""Lens: when does a layer, and when does a step, know the token that will be revealed?"""
+"""Lens: in which layer and at which step does a model know the token that will be revealed?"""
 
 from collections.abc import Callable
 from functools import partial
@@ -37,6 +37,8 @@ KNOWS = Rule(
 
 
 class Lens(Study):
+    """The study `lens`, which decides claim 13."""
+
     name = "lens"
     question = "When does a layer, and when does a step, know the token that will be revealed?"
     rules = (KNOWS,)
@@ -85,8 +87,8 @@ not testable: no diffusion model, fewer than two controls, or fewer than two dec
             bar = "There is no diffusion model in this run: add one with --model."
         elif len(each) < 2:
             bar = (
-                f"In {len(each)} decodings a content token waits for its reveal: decode longer answers, "
-                "in more steps (--length, --steps)."
+                f"Only {len(each)} decodings have a content token that waits for its reveal: decode longer "
+                "answers, in more steps (--length, --steps)."
             )
         elif len(controls) < 2:
             bar = "There are fewer than two untrained controls in this run: give --controls 5."
@@ -104,7 +106,9 @@ not testable: no diffusion model, fewer than two controls, or fewer than two dec
 
         theta = beyond("MDM: known beyond other prompts' tokens, − untrained networks", _values)
         every = [[of.get(name, np.nan) for name in each] for of in map(_values, controls)]
-        untrained = of_networks(np.array(every), "untrained networks: likewise", "points")
+        untrained = of_networks(
+            np.array(every), "untrained networks: the same difference", "points"
+        )
         known = _of(result, "early", "MDM: known before the reveal")
         null = _of(result, "early_null", "MDM: another prompt's token")
         lens = evidence.result(LENS, evidence.mdm)
@@ -114,14 +118,14 @@ not testable: no diffusion model, fewer than two controls, or fewer than two dec
         for label, values in (
             ("two thirds of the way up the layers", partial(_values, depth=2 / 3)),
             ("half of the way up", partial(_values, depth=1 / 2)),
-            ("beyond tokens of the same answer's other places", _elsewhere),
+            ("beyond tokens of other places of the same answer", _elsewhere),
         ):
             variants.append(vary(label, KNOWS, beyond(label, values), bar=bar))
         sentence = ""
         if known and null:
             sentence = (
-                f"While it waits for its reveal, a content token is the arg-max at its place at "
-                f"{said(known)} of the steps; another prompt's token at {said(null)}."
+                f"Before its reveal, a content token is already the arg-max at its position at "
+                f"{said(known)} of the steps; another prompt's token is at {said(null)}."
             )
         return [
             judge(
@@ -136,7 +140,7 @@ not testable: no diffusion model, fewer than two controls, or fewer than two dec
         ]
 
     def figures(self, evidence: Evidence) -> list[Picture]:
-        """Foresight of diffusion models alone: a causal one predicts a position once."""
+        """Return the figures; causal models, which predict each position once, have none of foresight."""
         causal = {name for name in evidence.models if evidence.kind(name) == "ARM"}
         return [
             picture
@@ -168,7 +172,7 @@ not testable: no diffusion model, fewer than two controls, or fewer than two dec
 
 
 def _values(result: Result | None, depth: float = 1.0) -> dict[str, float]:
-    """Known − null by prompt, in the last layer or at this share of the depth."""
+    """Return known − null by prompt, in the last layer or at this share of the depth."""
     if result is None:
         return {}
     examples = result.examples
@@ -179,14 +183,14 @@ def _values(result: Result | None, depth: float = 1.0) -> dict[str, float]:
 
 
 def _elsewhere(result: Result | None) -> dict[str, float]:
-    """Known − how often a token of another place of its answer is the arg-max, by prompt."""
+    """Return known − how often the arg-max is a token of another place of the answer, by prompt."""
     if result is None:
         return {}
     return _by_prompt(result.examples["elsewhere"] - result.examples["elsewhere_null"])
 
 
 def _by_prompt(values: xr.DataArray) -> dict[str, float]:
-    """Values by prompt, where there are any."""
+    """Return the values by prompt, without NaN."""
     each = zip(map(str, values["example"].values), map(float, values.values), strict=True)
     return {name: value for name, value in each if not np.isnan(value)}
 

@@ -1,4 +1,4 @@
-"""Movement: while the answer is revealed, does the key that masked rows look at most change?"""
+"""Movement: while the answer is revealed, does the key that masked rows attend to most change?"""
 
 from typing import ClassVar
 
@@ -37,6 +37,8 @@ STEPS = Rule(
 
 
 class Movement(Study):
+    """The study `movement`, which decides claim 3."""
+
     name = "movement"
     question = (
         "While the answer is revealed, do masked positions change the token they look at most?"
@@ -96,6 +98,7 @@ Untrained networks of equal sharpness move in nearly every layer: movement says 
 
 
 def decide(evidence: Evidence, study: str) -> Claim:
+    """Decide claim 3."""
     key = "movement-states"
     rule, theta, there, bar = _step_moves(evidence, key)
     result = evidence.result(key, evidence.mdm)
@@ -103,7 +106,7 @@ def decide(evidence: Evidence, study: str) -> Claim:
     for label, other, half, noise in (
         ("another key must have 1.5 times the share", "movement-1.5-states", 0.5, False),
         ("another key must have 3 times the share", "movement-3-states", 0.5, False),
-        ("the start against the late state alone", "late", 0.5, False),
+        ("only the first and the last state", "late", 0.5, False),
         ("a layer moves if a third of the texts move", key, 1 / 3, False),
         ("a layer moves if two thirds of the texts move", key, 2 / 3, False),
         ("every strongest key counts as an anchor", key, 0.5, True),
@@ -119,8 +122,8 @@ def decide(evidence: Evidence, study: str) -> Claim:
         )
         sentence = (
             f"{said(there) if there else 'None'} layers have a real anchor, and {said(theta)} change it "
-            f"in more than half of the texts. The layers that move most, real "
-            f"anchor or not, and in how many texts: {most}. {at_length(length)}"
+            f"in more than half of the texts. The layers that move in most texts, with or without a "
+            f"real anchor: {most}. {at_length(length)}"
         )
         numbers.append(length)
     return judge(
@@ -136,21 +139,22 @@ def decide(evidence: Evidence, study: str) -> Claim:
 
 
 def _remedy(there: Number | None, rule: Rule) -> str:
-    """Say what would decide where too few layers have a real anchor for the number of texts to matter."""
+    """Say what would decide if too few layers have a real anchor; more texts would not."""
     if there is None or there.value >= rule.delta:
         return ""
     return (
-        f"{said(there)} layers have an anchor that is stronger than in untrained networks, and it takes "
-        f"{rule.delta:.0f}: more texts would not decide, more controls may (--controls 12)."
+        f"{said(there)} layers have an anchor that is stronger than in untrained networks, and the claim "
+        f"needs {rule.delta:.0f}: more texts would not decide, more controls may (--controls 12)."
     )
 
 
 def _step_moves(
     evidence: Evidence, key: str, half: float = 0.5, noise: bool = False
 ) -> tuple[Rule, Number | None, Number | None, str]:
-    """The rule with δ for this number of layers, θ, the layers with a real anchor, and what bars a test.
+    """Return the rule with δ for this model, θ, the number of layers with a real anchor, and a bar.
 
-    `key`: the measure whose changes count, or "late" for those between the start and the late state.
+    `key` is the measure whose changes count, or "late" for changes between the first and the last state. The
+    bar is the reason why the claim cannot be tested; "" if it can.
     """
     value, key = ("moved_late", KEY) if key == "late" else ("moved", key)
     result, strength = (evidence.result(name, evidence.mdm) for name in (key, KEY))
@@ -165,7 +169,7 @@ def _step_moves(
     counts = (content >= LONG) & ~np.isnan(moved).any(1)
     if counts.sum() < 2:
         return rule, None, None, (
-            f"It takes answers of {LONG} content tokens or more, and the middle one has "
+            f"The claim needs answers of {LONG} content tokens or more, and the median answer has "
             f"{np.median(content):.0f}: trace longer ones, with --data long:continuation --length 64."
         )  # fmt: skip
     if len(controls) < LEAST:

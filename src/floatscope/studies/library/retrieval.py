@@ -11,6 +11,8 @@ from ..study import Shows, Study
 
 
 class Retrieval(Study):
+    """The study `retrieval`, which describes and decides no claim."""
+
     name = "retrieval"
     question = "Which heads copy the answer from the gold passage?"
     method = """\
@@ -45,7 +47,7 @@ Null of the count: heads whose strongest key is drawn at random from what the ro
             best = data["copy"].argmax(...)
             where = {k: int(data[k].values[int(v)]) for k, v in best.items()}
             lines.append(
-                f"{model}: {heads:.0f} [{low:.0f}, {high:.0f}] of {total} heads copy (by luck "
+                f"{model}: {heads:.0f} [{low:.0f}, {high:.0f}] of {total} heads copy (by chance "
                 f"{null:.2g}); the strongest is layer {where['layer']}, head {where['head']} with a "
                 f"score of {float(data['copy'].max()):.2f}."
             )

@@ -1,4 +1,4 @@
-"""Robustness: how many answers does a model lose with each point of attention that its anchors lose?"""
+"""Robustness: how many answers does a model lose per point of attention taken from its anchors?"""
 
 from collections.abc import Sequence
 
@@ -35,6 +35,8 @@ NEEDED = Rule(
 
 
 class Robustness(Study):
+    """The study `robustness`, which decides claim 8."""
+
     name = "robustness"
     question = "How many answers does a model lose with the attention on its anchors?"
     rules = (NEEDED,)
@@ -94,7 +96,7 @@ not testable: a model answers less than 25 % to begin with, or loses less than h
                 numbers=(arm, mdm),
                 checks=(
                     Check("the ARM needs its anchors", above(arm, NEEDED.delta)),
-                    Check("the MDM does not", below(mdm, NEEDED.delta)),
+                    Check("the MDM does not need its anchors", below(mdm, NEEDED.delta)),
                 ),
                 variants=tuple(variants),
             )
@@ -129,7 +131,7 @@ def setting_name(dose: float, kind: str) -> str:
 
 
 def _bar(evidence: Evidence) -> str:
-    """Why this run cannot tell who needs the attention on its anchors."""
+    """Say why this run cannot tell which model needs the attention on its anchors; "" if it can."""
     if bar := no_answers(evidence.request):
         return bar
     for name, model in (("causal", evidence.arm), ("diffusion", evidence.mdm)):
@@ -138,17 +140,17 @@ def _bar(evidence: Evidence) -> str:
             return f"No {name} model was asked: add one with --model."
         if not above(base, ROOM):
             return (
-                f"The {name} model answers {said(base)} with all of its attention, and has too little "
+                f"The {name} model answers {said(base)} right with all of its attention, and has too little "
                 f"to lose: ask questions of which it answers more than {100 * ROOM:.0f} %."
             )
         for kind in (ANCHORS, RANDOM):
             removed = _removed(evidence, model, kind, DOSES[-1:])
             if removed is None:
-                return f"The {name} model was not asked with less attention on {kind}: run it anew."
+                return f"The {name} model was not asked with less attention on {kind}: run the study again."
             if removed[0] < REACHED * DOSES[-1]:
                 return (
                     f"In the {name} model {kind} could lose {short(removed[0], '%')} of a head's "
-                    f"attention and not {100 * DOSES[-1]:.0f} %: use longer prompts."
+                    f"attention instead of {100 * DOSES[-1]:.0f} %: use longer prompts."
                 )
     return evidence.cut_off((WITH,), evidence.arm, evidence.mdm)
 
@@ -156,7 +158,7 @@ def _bar(evidence: Evidence) -> str:
 def _removed(
     evidence: Evidence, model: str | None, kind: str, doses: Sequence[float]
 ) -> np.ndarray | None:
-    """The share of attention that was removed at each dose, mean over questions."""
+    """Return the share of attention that was removed at each dose, mean over questions."""
     hidden = [evidence.hidden(setting_name(dose, kind), model) for dose in doses]
     return None if None in hidden else np.array([one[0] for one in hidden if one])
 
@@ -164,7 +166,7 @@ def _removed(
 def _slopes(
     evidence: Evidence, model: str | None, kind: str, doses: Sequence[float]
 ) -> tuple[dict[str, float], float]:
-    """Answers lost per point removed, by question; and the largest value that a question can have."""
+    """Return the answers lost per point removed, by question, and the largest possible value."""
     removed = _removed(evidence, model, kind, doses)
     gaps = [evidence.gap_by_id(setting_name(dose, kind), WITH, model) for dose in doses]
     if removed is None or not removed.any() or not all(gaps):
@@ -188,7 +190,7 @@ def _combined(
     label: str,
     doses: Sequence[float],
 ) -> Number | None:
-    """The sum of slopes with these signs, over questions that all were asked."""
+    """Sum slopes with these signs, over the questions that were asked in all of them."""
     parts = {place: _slopes(evidence, *place, doses) for place in signs}
     first = next(iter(parts.values()))[0]
     ids = [id for id in first if all(id in slopes for slopes, _ in parts.values())]
@@ -212,12 +214,12 @@ def _more_lost(
     doses: Sequence[float] = DOSES,
     kinds: dict[str, float] = _BEYOND,
 ) -> Number | None:
-    """What the ARM loses per point beyond the MDM."""
+    """Return how much more the ARM loses per point than the MDM."""
     models = {evidence.arm: 1.0, evidence.mdm: -1.0}
     signs = {(model, kind): a * b for model, a in models.items() for kind, b in kinds.items()}
     return _combined(evidence, signs, label, doses)
 
 
 def _lost(evidence: Evidence, model: str | None, label: str) -> Number | None:
-    """What one model loses per point taken from anchors, beyond random columns."""
+    """Return what one model loses per point taken from anchors, minus random columns."""
     return _combined(evidence, {(model, kind): s for kind, s in _BEYOND.items()}, label, DOSES)

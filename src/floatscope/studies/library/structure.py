@@ -1,4 +1,4 @@
-"""Structure: do shallow layers look at structure and deep layers at content?"""
+"""Structure: do shallow layers attend to structure and deep layers to content?"""
 
 from typing import ClassVar
 
@@ -40,10 +40,12 @@ APART = Rule(
 STATE = "structure-same"
 OTHER_STATES = {"position 0 counted": "structure-whole-same", "while decoding": "structure"}
 NO_MDM = "There is no diffusion model in this run: add one with --model."
-NO_PAIR = "It takes a diffusion and a causal model, traced on the same prompts: add --model."
+NO_PAIR = "The claim needs a diffusion and a causal model, traced on the same prompts: add --model."
 
 
 class Structure(Study):
+    """The study `structure`, which decides claims 6a and 6b."""
+
     name = "structure"
     question = "Do shallow layers look at structure and deep layers at content?"
     rules = (OWN, APART)
@@ -127,14 +129,14 @@ structure. Token classes know English function words."""
 
     def findings(self, evidence: Evidence) -> list[str]:
         return [
-            f"{model}: a structural token gets {first} what a content token gets in the "
-            f"first third of the layers, {last} in the last (both over uniform)."
+            f"{model}: a structural token gets {first} the attention of a content token in the "
+            f"first third of the layers, and {last} in the last (both over uniform)."
             for model, first, last in thirds(evidence.results("structure"), "index")
         ]
 
 
 def _own_trends(evidence: Evidence, key: str) -> tuple[Number | None, Number | None]:
-    """The MDM's slope, and that of untrained weights."""
+    """Return the MDM's slope, and that of untrained weights."""
     result = None if evidence.mdm is None else evidence.result(key, evidence.mdm)
     if result is None:
         return None, None
@@ -148,7 +150,7 @@ def _own_trends(evidence: Evidence, key: str) -> tuple[Number | None, Number | N
 def _difference(
     evidence: Evidence, key: str
 ) -> tuple[Number | None, tuple[Number | None, Number | None], str]:
-    """The difference of slopes prompt by prompt, both slopes, and what bars a test."""
+    """Return the difference of slopes by prompt, both slopes, and the reason why it cannot be tested."""
     results = [evidence.result(key, model) for model in (evidence.mdm, evidence.arm)]
     if results[0] is None or results[1] is None:
         return None, (None, None), NO_PAIR
@@ -159,7 +161,7 @@ def _difference(
 
 
 def _untrained_difference(evidence: Evidence, key: str) -> Number | None:
-    """The same of untrained weights, with an interval for one more pair of networks."""
+    """Return the difference for untrained weights, with an interval for one further pair of networks."""
     apart = []
     for seed in evidence.request.control_seeds:
         results = [evidence.result(key, m, control=seed) for m in (evidence.mdm, evidence.arm)]
@@ -173,6 +175,6 @@ def _untrained_difference(evidence: Evidence, key: str) -> Number | None:
 
 
 def _slopes(mdm: Result, arm: Result) -> tuple[np.ndarray, np.ndarray]:
-    """Both models' slopes, on the prompts that both have."""
+    """Return both models' slopes, on the prompts that both have."""
     _, places = together(mdm, arm)
     return mdm.examples["trend"].values[places[0]], arm.examples["trend"].values[places[1]]

@@ -1,4 +1,4 @@
-"""Tracing: where and when does the answer enter, and does it go straight to the rows that write it?"""
+"""Tracing: where and when does the answer enter, and does it pass directly to the rows that write it?"""
 
 from typing import ClassVar
 
@@ -41,6 +41,8 @@ STRAIGHT = Rule(
 
 
 class Tracing(Study):
+    """The study `tracing`, which decides claim 12."""
+
     name = "tracing"
     question = (
         "Where and when does the answer enter, and does it go straight to the rows that write it?"
@@ -68,7 +70,7 @@ nothing: between those ends lies the finding."""
     shows: ClassVar[Shows] = {
         KEY: (
             "Where and when the answer enters",
-            "Share of the gap between clean and corrupted run that one patch of the residual brings back: by "
+            "Share of the gap between clean and corrupted run that one patch of the residual restores: by "
             "layer and group of positions, and by step and layer for the answer's tokens in the passage and "
             "the answer's rows.",
         )
@@ -79,8 +81,11 @@ nothing: between those ends lies the finding."""
 
     def claims(self, evidence: Evidence) -> list[Claim]:
         result = evidence.result(KEY, evidence.mdm)
-        worth = _worth(result, "MDM: worth of the passage's answer, a token")
-        control = _worth(evidence.control(KEY, evidence.mdm), "untrained MDM: the same")
+        worth = _worth(result, "MDM: effect of the passage's answer, per token")
+        control = _worth(
+            evidence.control(KEY, evidence.mdm),
+            "untrained MDM: effect of the passage's answer, per token",
+        )
         bar = no_answers(evidence.request) or _bar(evidence, result, worth)
         theta = _direct(result, "MDM: direct share", STRAIGHT.level)
         arm = _direct(evidence.result(KEY, evidence.arm), "ARM: direct share", 0.95)
@@ -91,14 +96,16 @@ nothing: between those ends lies the finding."""
         sentence = ""
         if result is not None and theta and worth:
             sentence = (
-                f"The passage's answer is worth {said(worth)} a token to the MDM; {said(theta)} of it come "
-                f"straight from its tokens; {_crossing(result)}."
+                f"The answer in the passage adds {said(worth)} per token to the gold answer's "
+                f"log-probability in the MDM; {said(theta)} of this pass directly from "
+                f"its tokens; {_crossing(result)}."
             )
         checks = (
             Check(
-                "in the first third of the layers it is in the passage's tokens", above(first, 0.5)
+                "in the first third of the layers the answer is in the passage's tokens",
+                above(first, 0.5),
             ),
-            Check("in the last third it is at the answer's rows", above(last, 0.5)),
+            Check("in the last third of the layers the answer is at its rows", above(last, 0.5)),
         )
         return [
             judge(
@@ -120,9 +127,9 @@ nothing: between those ends lies the finding."""
         for model, result in evidence.results(KEY).items():
             worth = _worth(result, "")
             if worth is None or not above(worth, LEAST):
-                small = f" ({said(worth)} a token)" if worth else ""
+                small = f" ({said(worth)} per token)" if worth else ""
                 lines.append(
-                    f"{model}: the passage's answer is worth too little to be traced{small}."
+                    f"{model}: the answer in the passage adds too little to be traced{small}."
                 )
                 continue
             gap = result.data["gap"]
@@ -133,7 +140,7 @@ nothing: between those ends lies the finding."""
 
 
 def crossing(result: Result) -> int | None:
-    """The first layer at whose input the answer's rows hold more of the answer than the passage's tokens."""
+    """Return the first layer at whose input the answer's rows hold more than the passage's tokens."""
     data = shares(result).sum("step")
     over = np.flatnonzero(data.sel(group=ANSWER).values > data.sel(group=SPAN).values)
     return int(data["layer"].values[over[0]]) if len(over) else None
@@ -154,7 +161,7 @@ def _direct(result: Result | None, label: str, level: float) -> Number | None:
 
 
 def _held(result: Result | None, group: str, which: str, label: str) -> Number | None:
-    """What patching a group brings back, mean over a third of the layers, over the gap."""
+    """Return what patching a group restores over the gap, mean over a third of the layers."""
     if result is None:
         return None
     layers = result.data["layer"].values
@@ -166,10 +173,10 @@ def _held(result: Result | None, group: str, which: str, label: str) -> Number |
 
 
 def _of_gap(result: Result, part: np.ndarray, label: str, level: float) -> Number | None:
-    """A part over the gap, both added up over questions, with an interval over questions.
+    """Divide a part by the gap, both summed over questions, with an interval over questions.
 
-    Where all questions but a few say all, or nothing, they differ by a forward's rounding, which does not
-    tell how another question could differ: the interval is then that of a share.
+    If almost all questions give 0, or almost all give 1, they differ by rounding errors, which do not show
+    how another question could differ. The interval is then that of a share.
     """
     gap = _gaps(result)
 
@@ -207,11 +214,11 @@ def _bar(evidence: Evidence, result: Result | None, worth: Number | None) -> str
         return "There is no diffusion model in this run: add one with --model."
     if result is None or worth is None:
         return (
-            "No question could be used: it takes gold passages that hold the answer as it stands."
+            "No question could be used: they need gold passages that contain the answer literally."
         )
     if not above(worth, LEAST):  # all of its interval: untrained weights go up and down by as much
         return (
-            f"The passage's answer is worth {said(worth)} a token, not clearly more than {LEAST:g}: there is "
-            "nothing to trace. Ask what the model reads off its passages."
+            f"The answer in the passage adds {said(worth)} per token, not clearly more than {LEAST:g}: there "
+            "is nothing to trace. Ask questions that the model answers from its passages."
         )
     return ""

@@ -1,11 +1,11 @@
-"""The synthetic world: questions over passages whose every span and every fact is known.
+"""The synthetic world: questions over passages in which every fact and its place in the text is known.
 
     world = World(seed=0)
     world.examples(LEVELS["nine"], n=100, seed=1)              # unseen people, with passages
     [e.closed_book() for e in world.examples(LEVELS["one"], 100, known=True)]
 
-It is pure Python and deterministic. It holds no tokenizer and no scores, and needs nothing of the
-package around it: training takes this folder alone.
+It is pure Python and deterministic. It has no tokenizer and no scores, and imports nothing of the package
+outside this folder: training uses the folder alone.
 """
 
 from .generate import Entity

@@ -1,8 +1,8 @@
-"""How the passages of one context are put together, and which questions they answer.
+"""Compose the passages of a context, and choose the questions that they answer.
 
-The subject's passage (and, for two hops, the passage it leads to) comes first, then rumours,
-confusable and other distractors, and noise; then all are shuffled and the gold one is put where
-the level wants it.
+The passage about the subject (and, for two hops, the passage it leads to) comes first, then rumours,
+confusable and other distractors, and noise. All are shuffled, and the gold passage is put where the level
+requires it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ BY_NAME: dict[tuple[Kind, str], Attribute] = {
 
 
 class _Builder:
-    """Collects passages with what is needed to ask about them."""
+    """Collects passages, with what is needed to ask about them."""
 
     def __init__(self, people: Sequence[Entity], level: Level, draw: Draw) -> None:
         self.people, self.level, self.draw, self.known = people, level, draw, bool(people)
@@ -67,6 +67,7 @@ class _Builder:
 
 
 def compose(people: Sequence[Entity], level: Level, draw: Draw, *, noise: Sequence[str]) -> Context:
+    """Compose the passages and questions of a context."""
     b = _Builder(people, level, draw)
     rng = draw.rng
     subject, asked = _main(b)
@@ -108,7 +109,7 @@ def compose(people: Sequence[Entity], level: Level, draw: Draw, *, noise: Sequen
 
 
 def _main(b: _Builder) -> tuple[Entity, Attribute]:
-    """The passage (or two) that the first question is about: the gold one is told first."""
+    """Add the one or two passages that the first question is about, the gold passage first."""
     level, draw = b.level, b.draw
     if level.hops == 2:
         person = (
@@ -125,7 +126,7 @@ def _main(b: _Builder) -> tuple[Entity, Attribute]:
 
 
 def _attribute(b: _Builder, entity: Entity, answer: str) -> Attribute:
-    """An attribute of the entity whose value has the length asked for, settled."""
+    """Choose and settle an attribute of the entity whose value has the requested length."""
     while True:
         attribute = b.draw.pick(OF_KIND[entity.kind])
         if answer == "any":
@@ -146,7 +147,7 @@ def _attribute(b: _Builder, entity: Entity, answer: str) -> Attribute:
 
 
 def _chain(b: _Builder, first: Entity, answer: str = "any") -> int:
-    """Two passages, the first naming the second's subject. Returns how many were told."""
+    """Add two passages, the first naming the subject of the second; return the number of passages added."""
     options = [
         r for r in OF_KIND[first.kind] if r.leads_to and (not b.known or r.leads_to == "person")
     ]
@@ -165,7 +166,7 @@ def _chain(b: _Builder, first: Entity, answer: str = "any") -> int:
 
 
 def _rival(b: _Builder) -> None:
-    """Two passages like those of the first question's chain, about others, with another answer."""
+    """Add two passages like the pair that holds the answer, about other entities and with another answer."""
     first, relation, second, asked = b.chains[0]
     assert relation.leads_to is not None
     told = {entity.name for _, entity in b.told if entity is not None}
@@ -182,7 +183,7 @@ def _rival(b: _Builder) -> None:
 
 
 def _ask(b: _Builder, subject: Entity, asked: Attribute) -> Context:
-    """Order the passages and list the questions, the level's own first."""
+    """Order the passages and list the questions, first the one that the level describes."""
     level, rng, draw = b.level, b.draw.rng, b.draw
     order = list(range(len(b.told)))
     rng.shuffle(order)
@@ -245,5 +246,5 @@ def _ask(b: _Builder, subject: Entity, asked: Attribute) -> Context:
 
 
 def question_about(draw: Draw, attribute: Attribute, subject: str) -> str:
-    """A question after an attribute of the subject."""
+    """Write a question about an attribute of the subject."""
     return draw.pick(attribute.questions).replace("{n}", subject)

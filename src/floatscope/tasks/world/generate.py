@@ -1,9 +1,9 @@
 """The generator: a seeded world of people, places and things, and examples drawn from it.
 
-`World(seed)` owns a fixed population of known people whose facts are in the training text. Every
-other entity is made up for one context: from `train` words for training, from `held` words, which
-no training text contains, for evaluation. The same arguments give the same examples on every
-machine. This module knows nothing of tokens or models.
+`World(seed)` has a fixed population of known people, whose facts are in the training text. Every other
+entity is invented for one context: from `train` words for training, and from `held` words, which no training
+text contains, for evaluation. The same arguments give the same examples on every machine. This module knows
+nothing of tokens or models.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ ATTEMPTS = 200  # draws before a value that fits is given up
 
 @dataclass(slots=True, eq=False)
 class Entity:
-    """Someone or something with a name; `facts` holds what is settled about it so far."""
+    """A person, place or thing with a name; `facts` holds the facts that are settled so far."""
 
     kind: Kind
     name: str
@@ -33,7 +33,7 @@ class Entity:
 
 
 class Draw:
-    """Random choices for one context; never repeats a name, nor a value within an attribute."""
+    """Random choices for one context, without repeating a name or a value of an attribute."""
 
     __slots__ = ("rng", "seen", "split")
 
@@ -48,7 +48,7 @@ class Draw:
         return self.pick(lx.pool(kind, self.split))
 
     def name(self, kind: str, like: str | None = None) -> str:
-        """A new name; `like` gives a person whose first name or surname it shares."""
+        """Draw a new name; `like` gives a person whose first name or surname it shares."""
         for _ in range(ATTEMPTS):
             if kind == "person":
                 first, last = self.word("first"), self.word("surname")
@@ -81,7 +81,7 @@ class Draw:
         return Entity(kind, name, PRONOUNS["she" if len(name) % 2 else "he"])
 
     def value(self, attribute: Attribute, answer: str = "any") -> str:
-        """A value no other entity of this context has for that attribute."""
+        """Draw a value of the attribute that no other entity of this context has."""
         for _ in range(ATTEMPTS):
             kind = attribute.value
             if kind in LISTS:
@@ -103,7 +103,7 @@ class Draw:
 
 
 def tell(entity: Entity, attributes: Sequence[Attribute], draw: Draw) -> Passage:
-    """A passage that states these attributes, the first with the name, later ones by chance."""
+    """Write a passage that states these attributes, the first with the name, later ones with it at random."""
     text, facts = "", []
     for i, attribute in enumerate(attributes):
         by_name = i == 0 or draw.rng.random() < 0.6
@@ -125,7 +125,7 @@ def tell(entity: Entity, attributes: Sequence[Attribute], draw: Draw) -> Passage
 
 
 def state(template: str, entity: Entity, value: str) -> tuple[str, int]:
-    """The sentence, and where the value starts in it."""
+    """Write a sentence, and return it with the offset of the value in it."""
     they, their = entity.pronouns
     before, after = template.split("{v}")
     before = before.replace("{n}", entity.name).replace("{They}", they).replace("{Their}", their)
@@ -135,7 +135,7 @@ def state(template: str, entity: Entity, value: str) -> tuple[str, int]:
 
 
 def gossip(entity: Entity, attribute: Attribute, value: str, draw: Draw) -> Passage:
-    """A passage that states a wrong value and says that it is hearsay."""
+    """Write a passage that states a wrong value and says that it is hearsay."""
     lead = draw.pick(RUMOURS).replace("{s}", "")
     sentence, at = state(draw.pick(attribute.sentences), entity, value)
     if sentence.startswith(("The ", "For ")):

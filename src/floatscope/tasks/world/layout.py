@@ -1,19 +1,19 @@
-"""The one text layout of a question prompt, as named parts.
+"""The text layout of a question prompt, as named parts.
 
-Training, evaluation and the core all build prompts from `prompt_parts`. Every part is tokenised
-separately and the pieces are joined, so part boundaries are token boundaries. Passage, question
-and answer parts begin with a space (`LEAD`): a name then has the same tokens at the start of a
-passage as inside a sentence. The line breaks belong to the template parts.
+Training, evaluation and the rest of the package build prompts from `prompt_parts`. Every part is tokenised
+separately and the pieces are joined, so part boundaries are token boundaries. Passage, question and answer
+parts begin with a space (`LEAD`), so that a name has the same tokens at the start of a passage as inside a
+sentence. The line breaks belong to the template parts.
 
     <bos>Passages:⏎[1] text⏎[2] text⏎Question: text⏎Answer: answer<eos><eos>…
 
-Closed book is the same question block with no passages and no word about passages:
+Closed book is the same question block without passages:
 
     <bos>Question: text⏎Answer: answer<eos><eos>…
 
-`<bos>` is the fixed token at position 0 and is added by the tokenising side, as is the answer
-slot: a causal model writes the answer, then <eos>; a diffusion model is given masks and fills the
-places after the answer with <eos>. No tokenizer is imported here.
+The tokenising code adds `<bos>`, which is always at position 0, and the answer slot: a causal model writes
+the answer and <eos>; a diffusion model is given masks and fills the positions after the answer with <eos>.
+No tokenizer is imported here.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ Parts = list[tuple[str, str]]  # (name, text); names: template, passage i (from 
 
 
 def prompt_parts(question: str, passages: Sequence[str] = ()) -> Parts:
-    """Parts of a prompt up to the answer slot; without passages: closed book.
+    """Return the parts of a prompt up to the answer slot; without passages: closed book.
 
-    A span inside passage i sits at its own offset + len(LEAD) in the part named "passage i".
+    A span inside passage i is at its own offset + len(LEAD) in the part named "passage i".
     """
     return passage_parts(passages) + question_parts(question)
 
@@ -54,5 +54,5 @@ def question_parts(question: str) -> Parts:
 
 
 def answer_part(answer: str) -> str:
-    """The text of the answer slot, before <eos>."""
+    """Return the text of the answer slot, before <eos>."""
     return LEAD + answer

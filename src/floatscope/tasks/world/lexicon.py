@@ -1,10 +1,9 @@
 """Words of the synthetic world: invented names, and closed lists of ordinary values.
 
-Names are spelled from syllables, so that a name is several tokens long and cannot be known from
-natural text. Every invented word belongs to one of two splits, decided by a checksum of its
-spelling: `train` words may occur in training text, `held` words never do. Unseen people are named
-from held words alone, first name and surname both. Nothing here is random at run time: the pools
-are the same on every machine.
+Names are built from syllables, so that a name has several tokens and cannot be known from natural text.
+Every invented word belongs to one of two splits, decided by a checksum of its spelling: `train` words may
+occur in training text, `held` words never do. Unseen people are named from held words alone, both first name
+and surname. Nothing here is random at run time: the pools are the same on every machine.
 """
 
 from __future__ import annotations
@@ -93,7 +92,7 @@ ORDINARY = frozenset("Taman Texel Lisette Gavia Nansen Larsen Divin Wazir".split
 
 
 def split_of(word: str) -> Split:
-    """The split an invented word belongs to; a property of its spelling alone."""
+    """Return the split of an invented word, which depends on its spelling alone."""
     return "held" if zlib.crc32(word.encode()) % HELD_ONE_IN == 0 else "train"
 
 
@@ -114,7 +113,7 @@ def _spell(kind: str, rng: random.Random) -> str:
 
 @cache
 def pool(kind: str, split: Split) -> tuple[str, ...]:
-    """All words of one kind and split, in a fixed order. No word is in two kinds' pools."""
+    """Return all words of one kind and split, in a fixed order. No word is in the pools of two kinds."""
     return _pools()[kind, split]
 
 

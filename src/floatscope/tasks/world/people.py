@@ -1,4 +1,4 @@
-"""The world itself: its known people, and questions about them or about people made up on demand."""
+"""The world with its known people, and questions about them or about people invented on demand."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .types import Context, Example, Level
 
 @dataclass(frozen=True)
 class World:
-    """A seeded world. `known` people are in the training text; all others are made up on demand."""
+    """A seeded world. `known` people are in the training text; all others are invented on demand."""
 
     seed: int = 0
     people: int = 300
@@ -27,7 +27,7 @@ class World:
 
     @cached_property
     def known(self) -> tuple[Entity, ...]:
-        """The known people; every attribute settled, their teachers known people too."""
+        """The known people with all their attributes; their teachers are known people too."""
         draw = Draw(random.Random(f"known {self.seed}"), "train")
         people = [draw.entity("person") for _ in range(self.people)]
         for person in people:
@@ -43,7 +43,7 @@ class World:
         return tuple(people)
 
     def ask_known(self, rng: random.Random) -> Example:
-        """A closed-book question about a known person."""
+        """Draw a closed-book question about a known person."""
         person = rng.choice(self.known)
         attribute = rng.choice(OF_KIND["person"])
         text = rng.choice(attribute.questions).replace("{n}", person.name)
@@ -61,7 +61,7 @@ class World:
         )
 
     def biography(self, rng: random.Random) -> str:
-        """A few sentences about a known person, as running text."""
+        """Write a few sentences about a known person, as running text."""
         draw = Draw(rng, "train")
         attributes = rng.sample(OF_KIND["person"], rng.randint(2, 4))
         return tell(rng.choice(self.known), attributes, draw).text
@@ -69,7 +69,7 @@ class World:
     def examples(
         self, level: Level, n: int, *, seed: int = 0, known: bool = False, noise: Sequence[str] = ()
     ) -> list[Example]:
-        """`n` examples of unseen (or known) people; the first question of each context."""
+        """Return `n` examples about unseen (or known) people, each the first question of a context."""
         rng = random.Random(f"examples {self.seed} {seed} {level} {known}")
         split: lx.Split = "train" if known else "held"
         return [
@@ -86,7 +86,7 @@ class World:
         known: bool = False,
         noise: Sequence[str] = (),
     ) -> Context:
-        """Passages with questions; the first question is the one the dials speak of."""
+        """Return passages with questions; the level's settings describe the first question."""
         if level.noise and not noise:
             raise ValueError(
                 f"noise = {level.noise}: give `noise`, a list of natural passages, "

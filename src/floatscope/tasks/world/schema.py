@@ -1,8 +1,8 @@
-"""What the world says about its entities, and in which words: kinds, attributes, templates.
+"""What the world says about its entities: kinds, attributes, and templates of sentences.
 
-An `Attribute` holds several sentence templates ({n} the name, {v} the value, {They}/{Their} a
-pronoun), several question templates, and, where its value is itself an entity, the noun phrase
-that two-hop questions are built from. This file is data; nothing is drawn here.
+An `Attribute` holds several sentence templates ({n} the name, {v} the value, {They}/{Their} a pronoun),
+several question templates, and, if its value is itself an entity, the noun phrase from which two-hop
+questions are built. This file is data; nothing is drawn here.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Kind = Literal["person", "place", "thing"]
 
 @dataclass(frozen=True)
 class Attribute:
-    """One thing that can be said of a kind of entity."""
+    """A property that a kind of entity has, with the sentences that state it."""
 
     name: str
     kind: Kind  # of the subject
@@ -29,7 +29,7 @@ class Attribute:
 
     @property
     def leads_to(self) -> Kind | None:
-        """The kind of entity the value is, if a second hop can start from it."""
+        """The kind of entity that the value is, if a second hop can start from it; else None."""
         return self.value if self.phrase and self.value in ("person", "place") else None  # type: ignore[return-value]
 
 

@@ -1,6 +1,6 @@
-"""What the generator hands out: passages, questions, examples, and the dials that ask for them.
+"""Data types of the generator: passages, questions, examples, and the settings of a level.
 
-Plain frozen records with character spans; no text is drawn here.
+They are plain frozen records with character spans; no text is drawn here.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Fact:
 
 @dataclass(frozen=True, slots=True)
 class Passage:
-    """A numbered text of a context: about one entity, a rumour about one, or natural noise."""
+    """A text of a context: about one entity, a rumour about one, or natural noise."""
 
     text: str
     facts: tuple[Fact, ...]
@@ -71,7 +71,7 @@ class Context:
 
 @dataclass(frozen=True)
 class Example:
-    """One question over its passages. Without passages (`closed_book()`), memory alone answers."""
+    """One question with its passages. Without passages, it can only be answered from memory."""
 
     question: str
     passages: tuple[Passage, ...]
@@ -102,7 +102,7 @@ class Example:
 
     @property
     def gold_sentence(self) -> Span | None:
-        """Offsets of the sentence that answers, in the gold passage's text."""
+        """Offsets of the sentence that holds the answer, in the gold passage's text."""
         return self.fact.sentence if self.fact else None
 
     @property
@@ -111,26 +111,32 @@ class Example:
         return self.fact.span if self.fact else None
 
     def closed_book(self) -> Example:
-        """The same question with no passages."""
+        """Return the same question without passages."""
         return replace(self, passages=(), gold=None, evidence=(), fact=None)
 
     def parts(self) -> Parts:
-        """The prompt as (name, text) pairs; see `layout`."""
+        """Return the prompt as (name, text) pairs; see `layout`."""
         return prompt_parts(self.question, [p.text for p in self.passages])
 
 
 @dataclass(frozen=True)
 class Level:
-    """The dials of a task. Values out of range are refused by name.
+    """The settings of a task. Values out of range are refused by name.
 
-    passages: how many texts the prompt holds.  gold: where the answering one stands (from 0;
-    None: anywhere).  confusable: how many distractors share a first or last name with the
-    subject.  hops: 2 asks for an attribute of an entity that another passage names.  conflicts:
-    passages that state another value for the same subject and attribute, marked as rumour or
-    error; the plain statement is the right one.  noise: passages of natural text.  answer:
-    "short" is one word, "long" two or more.  questions: how many questions share the passages.
-    rivals: of two hops, how many pairs of distractors are like the pair that answers (same kinds, same
-    relation, same attribute): who looks for the attribute alone finds each as often.
+    Args:
+        passages (int): Number of passages in the prompt; 9 by default.
+        gold (int): Index of the gold passage, from 0; None (by default) for any.
+        confusable (int): Number of distractors that share a first name or surname with the subject; 0 by
+            default.
+        hops (int): 2 asks for an attribute of an entity that another passage names; 1 by default.
+        conflicts (int): Number of passages that state another value for the same subject and attribute,
+            marked as rumour or error; the plain statement is right; 0 by default.
+        noise (int): Number of passages of natural text; 0 by default.
+        answer (str): "short" for one word, "long" for two or more, "any" by default.
+        questions (int): Number of questions about the same passages; 1 by default.
+        rivals (int): With two hops: number of pairs of distractors like the pair with the answer (same
+            kinds, same relation, same attribute), so that the attribute alone does not identify the answer;
+            0 by default.
     """
 
     passages: int = 9

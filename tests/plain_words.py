@@ -13,7 +13,7 @@ import inspect
 import re
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import is_dataclass
+from dataclasses import fields, is_dataclass
 from enum import Enum
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -76,7 +76,8 @@ def public_objects() -> dict[str, Any]:
         module = importlib.import_module(namespace)
         for name in module.__all__:
             value = getattr(module, name)
-            if inspect.isclass(value) or inspect.isfunction(value):
+            documented = inspect.isclass(value) or inspect.isfunction(value)
+            if documented and value.__module__.startswith("floatscope"):
                 objects[f"{value.__module__}.{value.__qualname__}"] = value
     return objects
 
@@ -98,9 +99,11 @@ def undocumented_parameters() -> list[str]:
 
 def _methods(owner: str, value: type) -> list[str]:
     missing = []
+    settings = {field.name for field in fields(value)} if is_dataclass(value) else set()
     for name, method in vars(value).items():
         function = method.__func__ if isinstance(method, classmethod | staticmethod) else method
-        if name.startswith("_") or name in INHERITED or not inspect.isfunction(function):
+        # A dataclass field whose default is a function is a setting, not a method.
+        if name.startswith("_") or name in INHERITED | settings or not inspect.isfunction(function):
             continue
         if not inspect.getdoc(getattr(value, name)):
             missing.append(f"{owner}.{name}: no docstring")

@@ -49,7 +49,7 @@ _CODE = re.compile(r"(?<!`)(`+)(?!`)(?:(?!\n\s*\n).)+?(?<!`)\1(?!`)", re.S)
 _FENCE = re.compile(r"^ *(`{3,}|~{3,}).*?^ *\1`* *$", re.M | re.S)
 _HIDDEN = re.compile(r"<!--.*?-->|<[^<>\n]+>|\]\([^)\s]*\)|https?://\S+|\$\$.*?\$\$", re.S)
 _BULLET = re.compile(r"(?:[-*+] |\d+\. |#+ |> |\|)")
-_ENTRY = re.compile(r"\s*[*`\w][\w*`., ]*: ")  # `name: what it is`, in a docstring
+_ENTRY = re.compile(r"\s*[*`\w][\w*`., ]*(?: \(.*?\))?: ")  # `name: what it is`, in a docstring
 _END = re.compile(r"(?<=[.!?])[\"'”’)\]*_]*\s+(?=[\"'“‘(\[*_]*[A-ZÀ-Þ0-9·])")
 _QUOTED = re.compile(r"[\"“][^\"“”\n]{1,60}[\"”]")  # an example of a text, not our own words
 _DOUBLE = re.compile(r"\b([^\W\d_]+)[ \t]*[ \t\n][ \t]*(\1)\b", re.I)

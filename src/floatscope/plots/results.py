@@ -180,7 +180,7 @@ def mark(
         cells (xr.DataArray): Booleans with the dimensions `x` and `y`.
         x (str): Dimension across; "layer" by default.
         y (str): Dimension upwards; "head" by default.
-        **look: Arguments for matplotlib's `plot`, such as marker and color.
+        **look: Arguments for matplotlib's `plot`, such as `marker` and `color`.
     """
     places = zip((x, y), np.nonzero(cells.transpose(x, y).values), strict=True)
     axis.plot(*(cells[dim].values[place] for dim, place in places), linestyle="", **look)

@@ -1,10 +1,10 @@
 """Decide a claim from its one primary quantity θ, by a rule that is written down before any run.
 
-    holds         the whole interval is beyond δ, and beyond the same quantity for untrained weights
-    refuted       the whole interval is on the other side of δ
-    undecided     the interval contains δ, or there are fewer than 20 examples; the reason says how many
-    would decide not testable  a floor, a ceiling or a missing model; the reason says what would make the
-    claim testable
+- holds: the whole interval is beyond δ, and beyond the same quantity for untrained weights.
+- refuted: the whole interval is on the other side of δ.
+- undecided: the interval contains δ, or there are fewer than 20 examples; the reason says how many would
+  decide.
+- not testable: a floor, a ceiling or a missing model; the reason says what would make the claim testable.
 
 The interval is wide enough for all claims of a family to be right together in 95 of 100 runs. The number of
 claims is counted from what the registered studies declare. The package has two families: what the literature

@@ -60,9 +60,9 @@ class Answers:
         table (pd.DataFrame): A row per question: its `id`, its `cluster` (questions about one paragraph
             share it, and their mean counts once in an interval), the right `answers`, the `prediction`,
             which right answer it contains (`counted`; "" if none), the scores `exact_match`, `contains` and
-            `f1`, the `steps` taken, the `masks` offered, `prompt_tokens`, the place of the `gold` passage,
-            and whether the answer was `cut` off by its length (no end token in it; None for a model without
-            one and for a continuation). Long answers also have `rouge_l`, `distinct_4` (share of distinct
+            `f1`. Then the `steps` taken, the `masks` offered, `prompt_tokens`, the place of the `gold`
+            passage, and whether the answer was `cut` off by its length (no end token in it; None for a
+            model without one and for a continuation). Long answers also have `rouge_l`, `distinct_4` (share of distinct
             4-grams), `grounded` (share of content words that occur in the given text) and `content_tokens`.
             A score that does not apply is None.
         decodings (list of Decoding): The decoding of each question, in the order of the table.

@@ -62,8 +62,8 @@ class Answers:
             which right answer it contains (`counted`; "" if none), the scores `exact_match`, `contains` and
             `f1`. Then the `steps` taken, the `masks` offered, `prompt_tokens`, the place of the `gold`
             passage, and whether the answer was `cut` off by its length (no end token in it; None for a
-            model without one and for a continuation). Long answers also have `rouge_l`, `distinct_4` (share of distinct
-            4-grams), `grounded` (share of content words that occur in the given text) and `content_tokens`.
+            model without one and for a continuation). Long answers also have `rouge_l`, `distinct_4`
+            (share of distinct 4-grams), `grounded` (share of content words that occur in the given text) and `content_tokens`.
             A score that does not apply is None.
         decodings (list of Decoding): The decoding of each question, in the order of the table.
         left_out (tuple of Bad): The questions that could not be asked, with the reason; () by default.

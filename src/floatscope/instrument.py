@@ -65,22 +65,17 @@ class Model(models.Model):
         **options: Unpack[DecodeKeywords],
     ) -> Decoding: ...
     def generate(
-        self,
-        prompts: Any,
-        sampler: AnySampler | None = None,
-        *,
-        batch_size: int = 8,
-        progress: Progress | None = None,
-        cache: str | None = "auto",
-        **unknown: object,
+        self, prompts: Any, sampler: AnySampler | None = None, **options: Unpack[DecodeKeywords]
     ) -> Decoding | list[Decoding]:
         """Decode without looking: the same tokens as `trace`, whose options these are.
 
         A list of prompts gives a list.
         """
         with enough_memory(), models.attention_hook.lock_network(self.net):
+            batch_size, progress = options.get("batch_size", 8), options.get("progress")
             job = self._job(prompts, sampler, batch_size, progress)
-            _require_options("generate", unknown, DecodeKeywords, job.sampler)
+            _require_options("generate", options, DecodeKeywords, job.sampler)
+            cache = options.get("cache", "auto")
             decodings: list[Decoding] = []
             for batch, tick in job.batches():
                 decodings += decode(self, batch, job.sampler, progress=tick, cache=cache)

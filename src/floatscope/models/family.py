@@ -97,6 +97,8 @@ class Family:
         fields = {k: v for k, v in self.translate(raw).items() if not _is_transformers_own(k)}
         # Where config.json is silent, a class's own ids belong to another vocabulary.
         fields = {"bos_token_id": None, "eos_token_id": None, **fields}
+        if self.direction is not Direction.CAUSAL:
+            fields["is_causal"] = False
         config: PretrainedConfig = self.network_class.config_class(**fields)
         return config
 

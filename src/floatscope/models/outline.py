@@ -4,7 +4,7 @@ Enough to refuse a sampler, a setting or a prompt that cannot work, before a wor
 is read. `loading` settles the same facts by the same function, so that the two cannot differ.
 """
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +12,7 @@ from ..errors import ModelError
 from . import opening, sizes, source, special, stated, twin
 from .family import Direction, Family, Grid
 from .pair import PAIR
-from .spec import ModelSpec
-from .stated import Stated
+from .spec import ModelSpec, Stated
 
 
 @dataclass(frozen=True)
@@ -48,10 +47,9 @@ def outlined(spec: ModelSpec) -> Outline | None:
         path = source.locate(spec.where, None)
     if not path.is_dir() or source.locate(str(path), None).suffix == ".gguf":
         return None
-    said = {field.name: getattr(spec, field.name) for field in fields(Stated)}
     part = twin.adapter(spec.where, spec.adapter)
     source.require_no_other_adapter(path, part)
-    asked = Stated(**said).over(stated.read(part).over(stated.read(path)))
+    asked = spec.over(stated.read(part).over(stated.read(path)))
     kind, config = opening.described(path, asked.family)
     tokenizer = source.tokenizer(path, kind)
     if asked.direction is None:

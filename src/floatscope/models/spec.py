@@ -29,13 +29,11 @@ HUB_ID = re.compile(r"(?!\.)[\w.-]+/[\w.-]+")
 _FORM = "[NAME=]WHERE[,SETTING=VALUE …]"
 
 
-@dataclass(frozen=True)
-class ModelSpec:
-    """None where nothing is said: then the checkpoint, its floatscope.json or its family says it."""
+@dataclass(frozen=True, kw_only=True)
+class Stated:
+    """What a network is called and used as; None where nothing is said."""
 
-    where: str
     name: str | None = None
-    adapter: str | None = None
     family: str | None = None
     direction: str | None = None
     block: int | None = None
@@ -43,6 +41,29 @@ class ModelSpec:
     mask_id: int | None = None
     override_mask: bool | None = None
     grid: str | None = None
+
+    def over(self, other: "Stated") -> "Stated":
+        """Join what is said here with what the other says where this is silent.
+
+        A direction brings its block and grid with it, a mask_id its override_mask.
+        """
+        said = {}
+        for field in fields(Stated):
+            value = getattr(self, field.name)
+            said[field.name] = getattr(other, field.name) if value is None else value
+        if self.direction is not None:
+            said["block"], said["grid"] = self.block, self.grid
+        if self.mask_id is not None:
+            said["override_mask"] = self.override_mask
+        return Stated(**said)
+
+
+@dataclass(frozen=True)
+class ModelSpec(Stated):
+    """None where nothing is said: then the checkpoint, its floatscope.json or its family says it."""
+
+    where: str
+    adapter: str | None = None
     revision: str | None = None
     device: str | None = None
     dtype: str | None = None
@@ -195,4 +216,6 @@ def located(text: str, folder: Path) -> str:
 
 
 def _settings() -> str:
-    return ", ".join(field.name for field in fields(ModelSpec))
+    return ", ".join(
+        ["where", *(field.name for field in fields(ModelSpec) if field.name != "where")]
+    )

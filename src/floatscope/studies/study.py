@@ -74,7 +74,7 @@ class Study:
     def claims(self, evidence: Evidence) -> Sequence[Claim]:
         return ()
 
-    def findings(self, evidence: Evidence) -> Sequence[str]:
+    def findings(self, evidence: Evidence) -> Iterable[str]:
         """A sentence or two per model, written from the numbers."""
         return ()
 

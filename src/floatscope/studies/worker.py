@@ -32,7 +32,7 @@ from ..scenes.pack import SERVED as SERVED_BUDGET
 from ..sequences.prompt import Encoded, Prompt
 from ..sequences.vocabulary import ModelFacts
 from ..stats.thirds import thirds
-from ..tasks.asking import Asked, NothingToAsk, ask, default_template
+from ..tasks.asking import Asked, Asking, NothingToAsk, ask, default_template
 from ..tasks.conditions import condition_of
 from ..tasks.pool import Pool
 from ..tasks.prose import prose
@@ -550,9 +550,8 @@ class ShardWorker:
     ) -> Asked:
         parts = {k: f"{s.start}:{s.stop}" for k, s in thirds(model.n_layers).items()}
         text = setting.intervention.format(**parts)
-        return ask(
+        asking = Asking(
             model,
-            everyone[spec["start"] : spec["stop"]],
             sampler,
             condition=condition_of(setting.condition, self.request.seed),
             template=self.template,
@@ -562,6 +561,7 @@ class ShardWorker:
             skip_bad=self.request.skip_bad,
             progress=lambda done, of: tick(done, of),
         )
+        return ask(asking, everyone[spec["start"] : spec["stop"]])
 
     def pool_of(self, setting: Setting, everyone: tuple[Record, ...]) -> Pool:
         """What distractors are drawn from."""

@@ -16,7 +16,7 @@ from ..interventions import Intervention
 from ..models import Model
 from ..sequences.decoding import Decoding, Progress
 from ..stats.intervals import SHARES, difference, mean, pair
-from .asking import ask
+from .asking import Asking, ask
 from .bad import Bad
 from .conditions import Condition
 from .cut import count, in_doubt, mostly, said
@@ -168,11 +168,12 @@ def evaluate(
         keep: a directory that keeps each batch of answers as it comes; the same call, made again
             after a stop, asks the rest alone. Answers to another question there are an error.
     """
+    options = dict(locals())
     if isinstance(keep, Path | str):
-        call = dict(locals())
         with kept(keep) as answers:
-            return evaluate(**call | {"keep": answers})
-    asked = ask(**locals())
+            return evaluate(**options | {"keep": answers})
+    del options["records"]
+    asked = ask(Asking(**options), records)
     table = pd.DataFrame(asked.scored)
     right = zip(table["prediction"], table["answers"], table["contains"], strict=True)
     why = [counted(said, answers) if contains else "" for said, answers, contains in right]

@@ -245,6 +245,21 @@ def sure_or_best(
     return torch.where((sure.sum(-1) >= count)[:, None], sure, best(p, guess.masked, asked))
 
 
+@dataclass(frozen=True)
+class Adaptive(Sampler):
+    """A sampler that reveals what is above a threshold, in as many steps as a block needs."""
+
+    threshold: float = 0.9
+
+    @property
+    def adaptive(self) -> bool:
+        return True
+
+    def check_fields(self) -> None:
+        super().check_fields()
+        check_blocks(self, threshold=self.threshold)
+
+
 def check_blocks(sampler: "Sampler", **shares: float) -> None:
     """Of a sampler that takes as many steps as a block needs: thresholds, and no number of steps."""
     name = type(sampler).__name__

@@ -6,31 +6,22 @@ from typing import ClassVar
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from .base import Guess, Sampler, check_blocks, ranked
+from .base import Adaptive, Guess, ranked
 
 
 @dataclass(frozen=True)
-class Nemotron(Sampler):
+class Nemotron(Adaptive):
     """A block's first token by the causal row before it; then all with p ≥ threshold, at least one.
 
     Nemotron-Labs-Diffusion, as its generation code has it. The finished context is causal, and its last row
     predicts the block's first token as a causal model does: it is revealed alone, before the others.
     """
 
-    threshold: float = 0.9
     needs_blocks: ClassVar[bool] = True
-
-    @property
-    def adaptive(self) -> bool:
-        return True
 
     @property
     def causal_first(self) -> bool:
         return True
-
-    def check_fields(self) -> None:
-        super().check_fields()
-        check_blocks(self, threshold=self.threshold)
 
     def select(self, guess: Guess, quota: Int[Tensor, " b"]) -> Bool[Tensor, "b w"]:
         surest = ranked(guess.confidence, guess.masked) == 0

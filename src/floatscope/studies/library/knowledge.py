@@ -1,5 +1,6 @@
 """Knowledge: how much does a model gain from passages?"""
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -140,8 +141,7 @@ them. A difference from 1.5 times has an interval where a ratio of small gains h
             )
         ]
 
-    def findings(self, evidence: Evidence) -> list[str]:
-        lines = []
+    def findings(self, evidence: Evidence) -> Iterator[str]:
         for model in evidence.models:
             closed, read = (evidence.right(s, model) for s in (CLOSED, WITH))
             if closed is None or read is None:
@@ -151,13 +151,12 @@ them. A difference from 1.5 times has an interval where a ratio of small gains h
             if places:
                 values = [n.value for n in places.values()]
                 line += f"; from {short(min(values), '%')} to {short(max(values), '%')} over gold positions"
-            lines.append(line + ".")
+            yield line + "."
             for setting in (CLOSED, WITH):
                 if note := evidence.cut_note(setting, model):
-                    lines.append(f"{model}, {setting}: {note}.")
+                    yield f"{model}, {setting}: {note}."
             if read.value > 0.95:
-                lines.append("With passages it is near the ceiling: a gain cannot be larger there.")
-        return lines
+                yield "With passages it is near the ceiling: a gain cannot be larger there."
 
     def _sweep(self, evidence: Evidence, model: str) -> dict[int, Number]:
         every = {p: evidence.right(f"gold-{p}", model) for p in self._places(evidence.request)}

@@ -116,20 +116,19 @@ nothing: between those ends lies the finding."""
     def findings(self, evidence: Evidence) -> list[str]:
         if why := no_answers(evidence.request) or no_passages(evidence.request):
             return [why]
-        lines = []
-        for model, result in evidence.results(KEY).items():
-            worth = _worth(result, "")
-            if worth is None or not above(worth, LEAST):
-                small = f" ({said(worth)} a token)" if worth else ""
-                lines.append(
-                    f"{model}: the passage's answer is worth too little to be traced{small}."
-                )
-                continue
-            gap = result.data["gap"]
-            step = int(gap["step"].values[int(gap.values.argmax())])
-            part = short(float(gap.max() / gap.sum()), "%")
-            lines.append(f"{model}: {_crossing(result)}; {part} of it enters at step {step}.")
-        return lines
+        results = evidence.results(KEY)
+        return [f"{model}: {_finding(result)}." for model, result in results.items()]
+
+
+def _finding(result: Result) -> str:
+    worth = _worth(result, "")
+    if worth is None or not above(worth, LEAST):
+        small = f" ({said(worth)} a token)" if worth else ""
+        return f"the passage's answer is worth too little to be traced{small}"
+    gap = result.data["gap"]
+    step = int(gap["step"].values[int(gap.values.argmax())])
+    part = short(float(gap.max() / gap.sum()), "%")
+    return f"{_crossing(result)}; {part} of it enters at step {step}"
 
 
 def crossing(result: Result) -> int | None:

@@ -8,10 +8,11 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+import tiny_gguf
 from hostile_checkpoints import SHAPE, attempt, checkpoint
 
 import floatscope as fs
-from floatscope.models import gguf_header, tiny, tiny_gguf
+from floatscope.models import gguf_header, tiny
 from floatscope.sequences import chat, chat_process, tokenizer_bounds
 
 CANARY = "from pathlib import Path\nPath({mark!r}).touch()\nclass Evil:\n    pass\n"

@@ -115,10 +115,6 @@ def evaluate(
             f"--out {save} names a file, and takes a directory",
             f"Give --out {save.with_suffix('')} --format {save.suffix[1:]}.",
         )
-    if weights == "trained":
-        del given["weights"]  # answers that were kept before there was a choice go on
-    if not split_alternatives:
-        del given["split_alternatives"]
     from ..tasks.conditions import condition_of
     from ..tasks.templates import template_of
     from .early import require_interventions, require_records, require_sampler, spec_of

@@ -39,7 +39,7 @@ def keeping(
     request = {
         **given,
         "plugin": [placed(one) for one in given["plugin"] or []],
-        "records": fingerprint([_fields(record) for record in records]),
+        "records": fingerprint([asdict(record) for record in records]),
     }
     folder = save.with_name(f".{save.name}.answers")
     with kept(folder, request, resume=resume, overwrite=overwrite) as keep:
@@ -66,12 +66,6 @@ def keeping(
                 if fresh:
                     with suppress(OSError):  # something is in it
                         save.parent.rmdir()
-
-
-def _fields(record: "Record") -> dict[str, Any]:
-    """Without what it asks for where that is a few words: answers kept before there was a choice go on."""
-    fields = asdict(record)
-    return fields if fields["asks"] != "words" else {k: v for k, v in fields.items() if k != "asks"}
 
 
 def _there(keep: "Kept") -> str:

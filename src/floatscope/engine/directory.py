@@ -288,7 +288,7 @@ class Run:
         for shard in (shard for shard in keys if shard in lying):
             try:
                 info = self.shards.verify(shard, keys[shard])
-                for name, checksum in info.get("sources", {}).items():
+                for name, checksum in info["sources"].items():
                     if sources.setdefault(name, checksum) != checksum:
                         raise Damaged(f"it was computed from another {name}")
                 done[shard] = info

@@ -42,6 +42,14 @@ _START = struct.Struct("<8sQQ")  # magic, bytes of the header's frame, bytes of 
 _DESCRIPTION = struct.Struct("<Q")  # bytes of a dataset's description
 _LEVEL = 1  # measured floats hardly gain from a higher level
 _ZSTD = pa.Codec("zstd", compression_level=_LEVEL)
+_HEADER: dict[str, type] = {
+    "schema": int,
+    "shard": str,
+    "key": str,
+    "data": dict,
+    "meta": dict,
+    "sources": dict,
+}
 _VARIABLE: dict[str, type] = {
     "attrs": dict,
     "coordinate": bool,
@@ -72,9 +80,8 @@ def encode(shard: str, key: str, output: Output) -> bytes:
         "compression": f"zstd {_LEVEL}",
         "data": {name: [len(frames[name]), len(packed[name])] for name in frames},
         "meta": meta,
+        "sources": as_json(output.sources, f"the sources of shard {shard}"),
     }
-    if output.sources:
-        header["sources"] = as_json(output.sources, f"the sources of shard {shard}")
     text = json.dumps(header, sort_keys=True, allow_nan=False).encode("ascii")
     head = _ZSTD.compress(text, asbytes=True)
     return b"".join([_START.pack(_MAGIC, len(head), len(text)), head, *frames.values()])
@@ -150,7 +157,7 @@ def _header(file: io.BufferedIOBase) -> tuple[dict[str, Any], int]:
     if max(length, size) > LIMIT:
         raise Unreadable(f"holds a header of more than {LIMIT >> 20} MB")
     header = parse_object(_ZSTD.decompress(file.read(length), size, asbytes=True))
-    require_fields(header, {"schema": int, "shard": str, "key": str, "data": dict, "meta": dict})
+    require_fields(header, _HEADER)
     texts(header, "sources")
     return header, _START.size + length
 
@@ -178,7 +185,7 @@ def _places(
 
 def sources_of(data: bytes) -> dict[str, str]:
     """Return what an encoded shard was computed from: name → checksum."""
-    return dict(_header(io.BytesIO(data))[0].get("sources", {}))
+    return dict(_header(io.BytesIO(data))[0]["sources"])
 
 
 def _digest(file: io.BufferedIOBase) -> str:
@@ -191,10 +198,9 @@ def _digest(file: io.BufferedIOBase) -> str:
 
 def _sidecar(header: dict[str, Any], digest: str, size: int) -> dict[str, Any]:
     """What can be known of a shard without opening it."""
-    kept = {name: header[name] for name in ("schema", "shard", "key")}
+    kept = {name: header[name] for name in ("schema", "shard", "key", "sources")}
     left_out = header["meta"].get("left_out", [])
-    sources = {"sources": header["sources"]} if "sources" in header else {}
-    return {**kept, **sources, "sha256": digest, "bytes": size, "left_out": left_out}
+    return {**kept, "sha256": digest, "bytes": size, "left_out": left_out}
 
 
 class Shards:
@@ -296,7 +302,7 @@ class Shards:
                 f"{self.path(shard)} cannot be read: {error}",
                 "Remove it and run it again with --resume: shards that are missing are redone.",
             ) from error
-        return Output(data, header["meta"], header.get("sources", {}))
+        return Output(data, header["meta"], header["sources"])
 
     def _dataset(self, described: dict[str, Any], arrays: dict[str, np.ndarray]) -> xr.Dataset:
         """Build a dataset; a copy of the last one with its coordinates takes a third of the time."""

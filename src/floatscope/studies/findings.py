@@ -284,12 +284,14 @@ def _measured(request: Request) -> dict[str, Measure]:
 
 
 def _as_run(run: Run, request: Request) -> Plan:
-    """The plan that was run. Where an earlier version asked in other settings than this one would, what
-    a shard of answers holds is what it says itself, and what is not there was not asked."""
+    """The plan that was run. Where a study of it is not known here, questions are asked in fewer settings:
+    then a shard of answers says itself which setting it holds."""
     manifest = run.manifest() or {"result": {"shards": []}}
     lying = {shard["shard"] for shard in manifest["result"]["shards"]}
     try:
-        now = plan(request, most=2 * len(lying) + 1000)  # a version may have asked a little more
+        now = plan(
+            request, most=2 * len(lying) + 1000
+        )  # so many more of studies that are not known here
     except UsageError as error:
         raise RunError(
             f"{run.directory / 'run.json'}: {error.what}; manifest.json lists {len(lying)} shards",

@@ -54,7 +54,7 @@ class RegisteredClaim(_Part):
     text: str
     quantity: str
     delta: float
-    of_layers: float = 0.0  # δ is this share of the model's layers, if that is more than `delta`
+    of_layers: float  # δ is this share of the model's layers, if that is more than `delta`
     unit: str
     direction: Literal["above", "below"]  # θ lies there, says the claim
     untrained: bool  # θ must also be beyond what the controls earn
@@ -63,7 +63,7 @@ class RegisteredClaim(_Part):
     claims_in_family: int
     level: float
     rule: str  # θ, δ and the verdicts in words
-    method: str = ""  # the study's: states, rows, controls; "" in files of earlier versions
+    method: str  # the study's: states, rows, controls
     n: dict[str, int]
 
 
@@ -91,7 +91,7 @@ class Registration(_Part):
     """All of it."""
 
     floatscope: str
-    code: str = ""  # sha256 of the source files that decide; "" in files of earlier versions
+    code: str  # sha256 of the source files that decide
     stopping: str
     runs: dict[str, RegisteredRun]  # "run", then "extra-1" …
 
@@ -248,9 +248,9 @@ def changed_rules(earlier: Registration, request: Request) -> list[str]:
 
 
 def changed_code(earlier: Registration) -> str:
-    """Say that other code decides here than was registered; "" if it is the same, or none was registered."""
+    """Say that other code decides here than was registered; "" if it is the same."""
     now = code_digest()
-    if earlier.code in ("", now):
+    if earlier.code == now:
         return ""
     return (
         "Verdicts here are computed by other code than was registered "
@@ -277,8 +277,6 @@ def _method_differences(before: RegisteredClaim, now: RegisteredClaim, where: st
     """Name the first line in which two methods differ; they are too long to be quoted."""
     if before.method == now.method:
         return []
-    if not before.method:
-        return [f"{where}.method was not registered"]
     pairs = zip_longest(before.method.split("\n"), now.method.split("\n"))
     line = next(i for i, (old, new) in enumerate(pairs, 1) if old != new)
     return [f"{where}.method differs from line {line} on"]

@@ -2,7 +2,7 @@
 
 An answer ends with an end token. One that has none within its `length` was cut off: what it would
 have said is not known, and to count it as wrong measures the length. A model without end tokens
-never ends, and an old run did not note it: there it is unknown (None). Nothing is scored here.
+never ends, and a continuation has no end: there it is unknown (None). Nothing is scored here.
 
 Which answers the rule is for: a few words must come to their end; a text that goes on has none. A long
 answer that was cut off is right all the same where a right answer stands in it already; only the others

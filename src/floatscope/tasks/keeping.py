@@ -207,5 +207,5 @@ def _decoding(output: Output, i: int, prompt: Encoded) -> Decoding:
         block=data["block"].values,
         ended=answer["ended"],
         text=answer["text"],
-        info=answer.get("info", {}),
+        info=answer["info"],
     )

@@ -103,7 +103,8 @@ class _Merge:
     def _delta(self, a: str, b: str, shape: tuple[int, ...]) -> Float[Tensor, "out in"]:
         """s·B·A of this shape."""
         (n_out, n_in), rank = shape, self.adapter.settings.rank(self.name)
-        return (self._shaped(b, (n_out, rank)) @ self._shaped(a, (rank, n_in))) * self._scaling
+        right, left = self._shaped(a, (rank, n_in)), self._shaped(b, (n_out, rank))
+        return (left @ right) * self._scaling
 
     def _rows(self) -> None:
         weight, ids = self._own("weight"), self.adapter.settings.rows(self.name)

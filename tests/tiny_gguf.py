@@ -1,4 +1,4 @@
-"""Tiny random checkpoints as GGUF files, as llama.cpp would write them; `tiny` writes the others.
+"""Tiny random checkpoints as GGUF files, as llama.cpp would write them; `models.tiny` writes the others.
 
 Needs the gguf package. The tokenizer is one of bytes, with two special tokens and one merge; a diffusion
 model's has a mask behind them.
@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from tokenizers import pre_tokenizers
 
-from .tiny import Shape
+from floatscope.models.tiny import Shape
 
 SPECIALS = ("<|begin|>", "<|end|>")
 MASK = 259

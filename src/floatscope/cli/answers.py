@@ -23,15 +23,9 @@ _SAID = {
 def table(every: "list[Answers]") -> Table:
     table, name = _named(every, "Answers (%)")
     hiding = any("hidden_share" in answers.table for answers in every)
-    main, *others = (
-        score for score in every[0].scores if score in _NAMES
-    )  # one task, so all alike
-    for column in (
-        _NAMES[main],
-        "difference",
-        *(_NAMES[score] for score in others),
-        *["hidden"] * hiding,
-    ):
+    main, *others = (s for s in every[0].scores if s in _NAMES)  # one task, so all alike
+    columns = [_NAMES[main], "difference", *(_NAMES[score] for score in others)]
+    for column in columns + ["hidden"] * hiding:
         table.add_column(column, justify="right", no_wrap=True)
     first: dict[str, Answers] = {}
     for answers in every:

@@ -138,9 +138,8 @@ def _denoised(
     size = prompt_end + length
     entries = [_Entry.of(model, p, sampler, prompt_end) for p in prompts]
     canvas = lay_out(model, prompts, length, model.mask_id, prompt_end)
-    sure = torch.zeros(
-        (len(entries), length), device=canvas.device
-    )  # p of each token when revealed
+    # p of each token when revealed
+    sure = torch.zeros((len(entries), length), device=canvas.device)
     active, visible, tick = list(range(len(entries))), None, 0
     state: State | None = None
     listens = sampler.listens_to(model.n_layers)
@@ -363,9 +362,8 @@ def _check_filled(
     masked = torch.eq(canvas[:, prompt_end:], model.mask_id).tolist()
     for entry, answer in zip(entries, masked, strict=True):
         last = entry.step + 1 == entry.steps
-        over = (
-            entry.span.stop if last else entry.span.first
-        )  # positions whose block has no step left
+        # positions whose block has no step left
+        over = entry.span.stop if last else entry.span.first
         if any(answer[: over - prompt_end]):
             raise UsageError(
                 f"position {answer.index(True)} of the answer is to be masked again, and its block has no "

@@ -194,9 +194,8 @@ class Forwards:
 
         try:
             return store.record(key, inputs, body)
-        except (
-            Exception
-        ) as error:  # whatever a driver, a library or a kernel may say: launching works
+        # whatever a driver, a library or a kernel may say: launching works
+        except Exception as error:
             store.refused.add(key)
             reason = f"it could not be recorded ({error!r:.300})"
             warnings.warn(f"a forward is launched, not replayed: {reason}", stacklevel=5)

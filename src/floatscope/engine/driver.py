@@ -85,9 +85,8 @@ def execute(
         for name, data in (files or {}).items():
             run.write_pinned(name, data)
         here: dict[str, Any] = {"directory": os.path.abspath(run.directory), "sources": run.sources}
-        here["workers"] = (
-            workers if engine == "local" else 1
-        )  # on one machine; Ray limits each itself
+        # on one machine; Ray limits each itself
+        here["workers"] = workers if engine == "local" else 1
         plan = replace(plan, context={**plan.context, **here})
         kept = len(done)
         driver = _Driver(run, plan, done, progress)

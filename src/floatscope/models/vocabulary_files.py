@@ -18,9 +18,8 @@ from ..errors import ModelError
 _WORDS, _PIECES = "vocab.txt", "spiece.model"
 # What else may lie beside them; of a setting in two files the last counts.
 SETTINGS = ("special_tokens_map.json", "tokenizer_config.json", "added_tokens.json")
-_LIMIT = (
-    20_000_000  # bytes; ALBERT's has 760 thousand, a vocabulary of 250 thousand pieces 5 million
-)
+# bytes; ALBERT's has 760 thousand, a vocabulary of 250 thousand pieces 5 million
+_LIMIT = 20_000_000
 _COPY = "Copy it again, or pass tokenizer=... to load."
 _CAPITAL = re.compile("[A-Z]")
 _TOKENS = ("bos", "eos", "unk", "sep", "pad", "cls", "mask")

@@ -289,9 +289,8 @@ def _as_run(run: Run, request: Request) -> Plan:
     manifest = run.manifest() or {"result": {"shards": []}}
     lying = {shard["shard"] for shard in manifest["result"]["shards"]}
     try:
-        now = plan(
-            request, most=2 * len(lying) + 1000
-        )  # so many more of studies that are not known here
+        # so many more of studies that are not known here
+        now = plan(request, most=2 * len(lying) + 1000)
     except UsageError as error:
         raise RunError(
             f"{run.directory / 'run.json'}: {error.what}; manifest.json lists {len(lying)} shards",

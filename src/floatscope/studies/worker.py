@@ -68,9 +68,8 @@ _CALIBRATION = 4  # texts on which controls are made as sharp as their models
 Tick = Callable[[float, float], None]
 Look = tuple[str, Measure, Trace]  # a measure's name, the measure, and what it looks at
 Data = dict[str, xr.Dataset]
-Measured = tuple[
-    dict[str, Any], Data, list[dict[str, str]]
-]  # an example, its data, what is left out
+# an example, its data, what is left out
+Measured = tuple[dict[str, Any], Data, list[dict[str, str]]]
 
 
 def make(

@@ -19,9 +19,8 @@ from ..study import Shows, Study
 from ..verdict import CAUSAL, MDM, Rule, judge, other_deltas
 
 KEY = "answer-tracing"
-LEAST = (
-    0.5  # nats a token that the passage's answer must be worth, for there to be something to trace
-)
+# nats a token that the passage's answer must be worth, for there to be something to trace
+LEAST = 0.5
 NEAR = 0.01  # of the gap: what is nearer to all or nothing is a forward's rounding
 FEW = 5  # so many questions must lie off these ends before their spread is believed
 

@@ -38,8 +38,10 @@ def table(every: "list[Answers]") -> Table:
             *[_hidden(answers)] * hiding,
         )
     steps = ", ".join(f"{a.table['steps'].mean():.1f}" for a in first.values())
+    counts = [answers.n for answers in every]
+    ends = sorted({min(counts), max(counts)})
     table.caption = (
-        f"{_counts(every)} questions; {steps} steps on average\n"
+        f"{' to '.join(map(str, ends))} questions; {steps} steps on average\n"
         f"{_SAID[main]}, with its 95 % interval over questions\n"
         "difference: from the model's first line, paired by question"
     )
@@ -129,11 +131,6 @@ def warn_of_cut(every: "list[Answers]") -> None:
             edit = f", {answers.intervention}" if answers.intervention else ""
             where = f"{answers.model}, {answers.condition.name}{edit}"
             err.print(escape(f"warning: {where}: {answers.cut_off}. {REMEDY}"), soft_wrap=True)
-
-
-def _counts(every: "list[Answers]") -> str:
-    counts = sorted({answers.n for answers in every})
-    return str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
 
 
 def _percent(interval: tuple[float, float, float], sign: bool = False) -> str:

@@ -87,7 +87,8 @@ class StaleCache:
             self._prompts = list(active)
             before = None if before is None else before[at.to(before.device)]
         self._masked = masked
-        anew = [self._anew(step) for step in steps]
+        often = self.kind == "dkv"
+        anew = [step == 0 or (often and (step < 2 or step % self.every == 0)) for step in steps]
         size = masked.shape[1]
         if before is None or all(anew):
             self.kv.fresh = None
@@ -112,6 +113,3 @@ class StaleCache:
             stop = max(span.stop for span in spans) if self.kind == "dual" else size
         self.kv.fresh, self.kv.first = fresh, first
         return first, stop, fresh
-
-    def _anew(self, step: int) -> bool:
-        return step == 0 or (self.kind == "dkv" and (step < 2 or step % self.every == 0))

@@ -33,6 +33,21 @@ class Opened:
     generation: Any = None  # where it says more end tokens than its config
 
 
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """transformers' own loading reports say less than the errors raised here."""
+    level, bar = hf_logging.get_verbosity(), hf_logging.is_progress_bar_enabled()
+    hf_logging.set_verbosity_error()
+    hf_logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        hf_logging.set_verbosity(level)
+        if bar:
+            hf_logging.enable_progress_bar()
+
+
+@_quiet()
 def opened(
     path: Path,
     dtype: torch.dtype,
@@ -44,18 +59,6 @@ def opened(
 ) -> Opened:
     """Read a checkpoint. `told`: the direction is given, and need not be guarded against a disguise;
     `spread`: over all devices there are."""
-    with _quiet():
-        return _read(path, dtype, tokenizer, family, told, spread)
-
-
-def _read(
-    path: Path,
-    dtype: torch.dtype,
-    tokenizer: Any,
-    family: str | None,
-    told: bool,
-    spread: bool,
-) -> Opened:
     if path.suffix == ".gguf" and spread:
         raise ModelError("device='auto' with a GGUF file", "Name one device, or give safetensors.")
     if path.suffix == ".gguf" and family is not None:
@@ -96,8 +99,9 @@ def _from_directory(
     kind, config = described(path, family)
     with foreign(ModelError, f"{path}: the weights cannot be read", _COPY_WEIGHTS):
         files = source.weight_files(path)
-        sizes.require_held(kind, config, path, sizes.in_safetensors(files))
-        sizes.require_experts(config, path, files)
+        held = sizes.in_safetensors(files)
+        sizes.require_held(kind, config, path, held)
+        sizes.require_experts(config, path, held)
         try:
             net, info = kind.network_class.from_pretrained(
                 None,  # given a directory, transformers would look there for adapters and other weights
@@ -143,17 +147,3 @@ def _from_gguf(path: Path, dtype: torch.dtype, told: bool) -> tuple[Family, PreT
         sizes.require_sound(config, path)
         sizes.require_held(kind, config, path, header.held)
         return kind, gguf_network.network_of(header, path, kind, config, dtype)
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """transformers' own loading reports say less than the errors raised here."""
-    level, bar = hf_logging.get_verbosity(), hf_logging.is_progress_bar_enabled()
-    hf_logging.set_verbosity_error()
-    hf_logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        hf_logging.set_verbosity(level)
-        if bar:
-            hf_logging.enable_progress_bar()

@@ -83,12 +83,13 @@ def settled(
             "Say which id is the mask: load(..., mask_id=...), 'DIR,mask_id=N'; or correct mask_token_id "
             "or eos_token_id in its files.",
         )
+    shifts = (asked.shift, getattr(config, "shift_logits", None), kind.shift)  # a GGUF file says it
     return {
         "family": replace(kind, direction=toward),
         "direction": toward,
         "block": block,
         "grid": _grid(kind, asked.grid, toward),
-        "shift": _shift(kind, config) if asked.shift is None else asked.shift,
+        "shift": int(next(shift for shift in shifts if shift is not None)),
         "mask_id": mask,
         "end_ids": ends,
         "chat": special.chat_template_fits(name, tokenizer, kind.template_arguments),
@@ -144,12 +145,6 @@ def _direction(kind: Family, given: str | None, block: int | None) -> Direction:
             "others take none, unless direction='block-causal' says that it decodes in blocks.",
         )
     return toward
-
-
-def _shift(kind: Family, config: Any) -> int:
-    """As a GGUF file says, else its family."""
-    said = getattr(config, "shift_logits", None)
-    return kind.shift if said is None else int(said)
 
 
 def _grid(kind: Family, given: str | None, toward: Direction) -> Grid:

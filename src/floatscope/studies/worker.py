@@ -594,8 +594,9 @@ class ShardWorker:
     def _located(self, sampler: AnySampler) -> AnySampler:
         """Find the files that a sampler reads (token frequencies) in the run's folder."""
         given = {field.name: getattr(sampler, field.name) for field in fields(sampler)}
-        paths = {k: located(str(v), self.folder) for k, v in given.items() if _is_text(v)}
-        moved: dict[str, Any] = {k: path for k, path in paths.items() if path != str(given[k])}
+        texts = {k: str(v) for k, v in given.items() if isinstance(v, str | Path) and str(v)}
+        paths = {k: located(text, self.folder) for k, text in texts.items()}
+        moved: dict[str, Any] = {k: path for k, path in paths.items() if path != texts[k]}
         return replace(sampler, **moved) if moved else sampler
 
     def _described(self, sampler: AnySampler) -> str:
@@ -624,10 +625,6 @@ def _canvases(trace: Trace) -> Trace:
     """A trace without what was recorded of layers."""
     large = [name for name, array in trace.data.data_vars.items() if "layer" in array.dims]
     return Trace(trace.data.drop_vars(large))
-
-
-def _is_text(value: Any) -> bool:
-    return isinstance(value, str | Path) and str(value) != ""
 
 
 def about(model: Model) -> dict[str, Any]:

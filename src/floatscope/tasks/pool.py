@@ -22,7 +22,11 @@ T = TypeVar("T")
 
 def ranked(items: Iterable[T], text: Callable[[T], str], key: str) -> list[T]:
     """The items in an order that follows from the key and each item's own text."""
-    return sorted(items, key=lambda item: _digest(key, text(item)))
+
+    def digest(item: T) -> bytes:
+        return hashlib.blake2b(f"{key}\0{text(item)}".encode(), digest_size=8).digest()
+
+    return sorted(items, key=digest)
 
 
 class Pool:
@@ -137,7 +141,3 @@ def _shape(answer: str) -> tuple[bool, bool, bool]:
     """A year contradicts a year better than a name does."""
     has_digit = any(c.isdigit() for c in answer)
     return has_digit, answer[:1].isupper(), " " in answer.strip()
-
-
-def _digest(key: str, text: str) -> bytes:
-    return hashlib.blake2b(f"{key}\0{text}".encode(), digest_size=8).digest()

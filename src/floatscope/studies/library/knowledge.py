@@ -53,13 +53,11 @@ them. A difference from 1.5 times has an interval where a ratio of small gains h
     def settings(self, request: Request) -> list[Setting]:
         if no_answers(request):
             return []
+        asked = "" if request.asked_as == "as-is" else f"{request.asked_as},"
         settings = [
             Setting(CLOSED, "closed-book", questions=request.gain_questions, decides=True),
             Setting(WITH, request.asked_as, questions=request.gain_questions, decides=True),
-            *(
-                Setting(f"gold-{place}", self._at(request, place))
-                for place in self._places(request)
-            ),
+            *(Setting(f"gold-{n}", f"{asked}gold={n}") for n in self._places(request)),
         ]
         if has_known(request.data):
             settings += [
@@ -73,10 +71,6 @@ them. A difference from 1.5 times has an interval where a ratio of small gains h
         n = Condition.parse(request.asked_as).passages
         n = passages_of(request.data) if n is None else n
         return [] if n is None or n < 2 else sorted({0, n // 2, n - 1})
-
-    def _at(self, request: Request, place: int) -> str:
-        words = [] if request.asked_as == "as-is" else [request.asked_as]
-        return ",".join([*words, f"gold={place}"])
 
     def claims(self, evidence: Evidence) -> list[Claim]:
         rule, models = self.rules[0], (evidence.mdm, evidence.arm)

@@ -8,11 +8,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..models.spec import ModelSpec
+from ..sequences.vocabulary import ModelFacts
 
 if TYPE_CHECKING:
     from ..decode import AnySampler
     from ..interventions import Intervention
-    from ..models.outline import Outline
     from ..tasks import Condition, Record, Template
 
 
@@ -55,7 +55,7 @@ def require_sampler(text: str, common: Mapping[str, Any]) -> None:
 
 
 def require_texts(
-    outline: "Outline", sampler: "AnySampler", prompts: Sequence[Any], added: int = 0
+    outline: ModelFacts, sampler: "AnySampler", prompts: Sequence[Any], added: int = 0
 ) -> None:
     """Every prompt leaves room for what is decoded: the last is not refused after the first was traced."""
     from ..decode.state import check_fits
@@ -68,7 +68,7 @@ def require_texts(
 
 
 def require_records(
-    outline: "Outline",
+    outline: ModelFacts,
     records: "Sequence[Record]",
     sampler: "AnySampler",
     condition: "Condition",

@@ -126,10 +126,12 @@ def config_of(header: Header, path: Path, *, told: bool = False) -> tuple[Family
 
 
 def network_of(
-    header: Header, path: Path, kind: Family, config: PretrainedConfig, dtype: torch.dtype
+    header: Header, path: Path, empty: PreTrainedModel, dtype: torch.dtype
 ) -> PreTrainedModel:
     """The network, once every tensor it needs is there and none is left over."""
-    expected = sizes.shapes(kind, config)
+    # One that is tied to another is not named twice.
+    expected = {name: tuple(p.shape) for name, p in empty.named_parameters()}
+    config = empty.config
     places: dict[str, list[Place]] = {}
     for theirs in sorted(header.tensors):  # an expert's gate before its up
         places.setdefault(_name(theirs), []).append(header.tensors[theirs])
@@ -156,7 +158,7 @@ def network_of(
         if turned and module in heads:
             values = _halves(values, heads[module])
         weights[name] = torch.from_numpy(values).to(dtype)
-    net: PreTrainedModel = kind.network_class.from_pretrained(
+    net: PreTrainedModel = type(empty).from_pretrained(
         None,
         config=config,
         state_dict=weights,

@@ -13,7 +13,7 @@ import torch
 from transformers import PreTrainedModel
 
 from ..errors import ModelError
-from . import adapters, attention_hook, devices, opening, outline, permuted, source, stated, twin
+from . import adapters, attention_hook, devices, opening, outline, permuted
 from .model import Model
 from .opening import Opened
 from .registry import family_by_name, family_of
@@ -70,9 +70,7 @@ def _of_checkpoint(where: str | Path, asked: Options, into: type[M]) -> M:
         raise ModelError("device='auto' needs the package accelerate", "pip install accelerate")
     device = _device(None if spread else asked.device)
     wanted = _dtype(asked.dtype, device)
-    path, part = source.locate(where, asked.revision), twin.adapter(where, asked.adapter)
-    source.require_no_other_adapter(path, part)
-    use = asked.over(stated.read(part).over(stated.read(outline.folder(path))))
+    path, part, use = outline.located(where, asked, asked.adapter, asked.revision)
     # A merge is made with all digits, and cast afterwards.
     exact = wanted if part is None or wanted is torch.float64 else torch.float32
     told = use.direction is not None
@@ -80,8 +78,7 @@ def _of_checkpoint(where: str | Path, asked: Options, into: type[M]) -> M:
     changes = None if part is None else adapters.read(part)
     if changes is not None:
         adapters.merge(opened.net, changes, opened.kind.key_mapping)
-    called = use.name or (str(where) if asked.adapter is None else f"{where} + {asked.adapter}")
-    model = _model(replace(opened, name=called), use, into)
+    model = _model(replace(opened, name=str(use.name)), use, into)
     if changes is not None:
         adapters.reproduce(model, changes.path)
     _cast(model.net, wanted)

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 from safetensors import safe_open
-from transformers import PretrainedConfig, PreTrainedModel
+from transformers import PreTrainedModel
 from transformers.utils import logging as hf_logging
 
 from ..errors import ModelError, foreign
@@ -74,8 +74,8 @@ def opened(
     return Opened(str(path), kind, net.eval(), tokenizer, generation)
 
 
-def described(path: Path, family: str | None) -> tuple[Family, PretrainedConfig]:
-    """What a directory says its network is; no weights are read."""
+def described(path: Path, family: str | None) -> tuple[Family, PreTrainedModel]:
+    """Build the network that a directory describes, on the meta device: no weights are read."""
     source.require_files(path)
     raw = source.read_config(path)
     kind = family_by_name(family) if family else family_of(source.architecture(raw, path), path)
@@ -90,23 +90,23 @@ def described(path: Path, family: str | None) -> tuple[Family, PretrainedConfig]
                 f"{file} has no field {error}, which {kind.name} needs", _COPY_CONFIG
             ) from error
         sizes.require_sound(config, file)
-    return kind, config
+    with foreign(ModelError, f"{path}: the weights cannot be read", _COPY_WEIGHTS):
+        held = sizes.in_safetensors(source.weight_files(path))
+        net = sizes.without_weights(kind, config, path, held)
+        sizes.require_experts(config, path, held)
+    return kind, net
 
 
 def _from_directory(
     path: Path, dtype: torch.dtype, family: str | None, spread: bool
 ) -> tuple[Family, PreTrainedModel]:
-    kind, config = described(path, family)
+    kind, empty = described(path, family)
     with foreign(ModelError, f"{path}: the weights cannot be read", _COPY_WEIGHTS):
-        files = source.weight_files(path)
-        held = sizes.in_safetensors(files)
-        sizes.require_held(kind, config, path, held)
-        sizes.require_experts(config, path, held)
         try:
             net, info = kind.network_class.from_pretrained(
                 None,  # given a directory, transformers would look there for adapters and other weights
-                config=config,
-                state_dict=_tensors(files),
+                config=empty.config,
+                state_dict=_tensors(source.weight_files(path)),
                 key_mapping=kind.key_mapping or None,
                 dtype=dtype,
                 attn_implementation="sdpa",
@@ -145,5 +145,5 @@ def _from_gguf(path: Path, dtype: torch.dtype, told: bool) -> tuple[Family, PreT
     with foreign(ModelError, f"{path}: the file cannot be read", _COPY_WEIGHTS):
         kind, config = gguf_network.config_of(header, path, told=told)
         sizes.require_sound(config, path)
-        sizes.require_held(kind, config, path, header.held)
-        return kind, gguf_network.network_of(header, path, kind, config, dtype)
+        empty = sizes.without_weights(kind, config, path, header.held)
+        return kind, gguf_network.network_of(header, path, empty, dtype)

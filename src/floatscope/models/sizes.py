@@ -20,6 +20,7 @@ from ..errors import ModelError
 from .family import Family
 
 _REMEDY = "Copy the checkpoint again, or correct the number."
+_OTHER_CONFIG = "The config belongs to another checkpoint, or files are missing: copy it again."
 _SIZES = (
     "vocab_size",
     "hidden_size",
@@ -99,26 +100,29 @@ def require_experts(config: PretrainedConfig, path: Path, held: Held) -> None:
 _EXPERT = re.compile(r"(.+\.experts\.)(\d+)\.(.+)")
 
 
-def require_held(kind: Family, config: PretrainedConfig, where: Path, held: Held) -> None:
-    """Refuses a network far larger than its files. A few tensors short is told by name, later."""
+def without_weights(
+    kind: Family, config: PretrainedConfig, where: Path, held: Held
+) -> PreTrainedModel:
+    """Build the network on the meta device, where it takes no memory; refuse one far larger than its files.
+
+    A few tensors short is told by name, later.
+    """
     layers = int(config.num_hidden_layers)
     if layers > len(held.tensors):
         raise ModelError(
             f"{where}: {layers} layers by its config, and {len(held.tensors)} tensors in its files",
-            "The config belongs to another checkpoint, or files are missing: copy it again.",
+            _OTHER_CONFIG,
         )
-    wanted = sum(p.numel() for p in _empty(kind, config).parameters())
+    with torch.device("meta"):
+        net = kind.network_class(config)
+    wanted = sum(p.numel() for p in net.parameters())
     if wanted > 2 * held.weights + 1_000_000:
         raise ModelError(
             f"{where}: a network of {wanted:,} weights by its config, and {held.weights:,} in "
             "its files",
-            "The config belongs to another checkpoint, or files are missing: copy it again.",
+            _OTHER_CONFIG,
         )
-
-
-def shapes(kind: Family, config: PretrainedConfig) -> dict[str, tuple[int, ...]]:
-    """Of every tensor that the network has; one that is tied to another is not named twice."""
-    return {name: tuple(p.shape) for name, p in _empty(kind, config).named_parameters()}
+    return net
 
 
 def require_complete(
@@ -143,9 +147,3 @@ def require_complete(
             f"self-check 'every tensor loaded' failed for {path}: {'; '.join(problems)}",
             "The weights do not belong to this config.json, or the download is incomplete.",
         )
-
-
-def _empty(kind: Family, config: PretrainedConfig) -> PreTrainedModel:
-    """The network without its weights: it takes no memory."""
-    with torch.device("meta"):
-        return kind.network_class(config)

@@ -1,6 +1,6 @@
 """Records as prompts that fit a model's context: which one does not, by how much, and what to do.
 
-An `Outline` will do for a model, so that a prompt that is too long is found before any weights are read.
+A model without weights will do, so that a prompt that is too long is found before any weights are read.
 Then the longest records are tried: all of them are, by `asking`, just before they are decoded.
 """
 

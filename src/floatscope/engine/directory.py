@@ -21,11 +21,10 @@ from typing import Any
 from .. import atomic, untrusted
 from ..errors import RunError
 from . import lock
-from .plan import SCHEMA, Output, Plan, as_json, differences, is_name
+from .plan import SCHEMA, Output, Plan, as_json, differences, is_name, listed
 from .shards import Damaged, Shards
 
 Event = dict[str, Any]
-_SHOWN = 5  # differences named in an error
 _RUN: dict[str, type] = {
     "worker": str,
     "request": dict,
@@ -196,13 +195,9 @@ class Run:
             differing = [
                 line for line in differences(there, asked, "run") if ".fingerprint" not in line
             ]
-            more = f"; and {len(differing) - _SHOWN} more" if len(differing) > _SHOWN else ""
+            what = listed(differing) or "run.shards differ in what they are told"
             raise RunError(
-                f"{self.directory} holds another run: "
-                + (
-                    "; ".join(differing[:_SHOWN]) + more
-                    or "run.shards differ in what they are told"
-                ),
+                f"{self.directory} holds another run: {what}",
                 "Choose another --out, or replace it (--overwrite).",
             )
         if changed := list(differences(before, about, "about")):

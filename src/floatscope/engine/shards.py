@@ -42,14 +42,6 @@ _START = struct.Struct("<8sQQ")  # magic, bytes of the header's frame, bytes of 
 _DESCRIPTION = struct.Struct("<Q")  # bytes of a dataset's description
 _LEVEL = 1  # measured floats hardly gain from a higher level
 _ZSTD = pa.Codec("zstd", compression_level=_LEVEL)
-_HEADER: dict[str, type] = {
-    "schema": int,
-    "shard": str,
-    "key": str,
-    "data": dict,
-    "meta": dict,
-    "sources": dict,
-}
 _VARIABLE: dict[str, type] = {
     "attrs": dict,
     "coordinate": bool,
@@ -157,8 +149,8 @@ def _header(file: io.BufferedIOBase) -> tuple[dict[str, Any], int]:
     if max(length, size) > LIMIT:
         raise Unreadable(f"holds a header of more than {LIMIT >> 20} MB")
     header = parse_object(_ZSTD.decompress(file.read(length), size, asbytes=True))
-    require_fields(header, _HEADER)
-    texts(header, "sources")
+    require_fields(header, {"schema": int, "shard": str, "key": str, "data": dict, "meta": dict})
+    header["sources"] = texts(header, "sources")
     return header, _START.size + length
 
 

@@ -21,7 +21,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from ..engine import Run
 from ..engine.directory import Unreadable
-from ..engine.plan import differences
+from ..engine.plan import differences, listed
 from ..errors import FloatscopeError, RunError, UsageError
 from ..untrusted import Unreadable as Malformed
 from ..untrusted import parse_object, read_bytes
@@ -34,7 +34,7 @@ NAME = "registration.json"
 STOPPING = "n is fixed before the run; nothing is looked at in between"
 CONTROL = "the same model with permuted weights, each head as sharp as the trained one"
 _LIMIT = 4 << 20  # bytes of a registration
-_SHOWN = 5  # differences named in an error
+_OF_RULE = "text quantity delta of_layers unit untrained models family level".split()
 _JUDGING = ("measures", "stats", "studies")  # packages whose code decides
 # What is chosen beside n and controls; how a run is computed (device, shards, batches) is none of it.
 _SETTINGS = (
@@ -171,7 +171,7 @@ def read_registration(path: Path, request: Request) -> bytes:
     earlier = _decode(data, path, UsageError)
     if found := earlier.differences(registration_of(request)):
         raise UsageError(
-            f"{path} does not agree with what is asked: {_listed(found)}",
+            f"{path} does not agree with what is asked: {listed(found)}",
             "Ask for what was registered; or register what you ask for, in a new file, before it is run.",
         )
     return data
@@ -323,18 +323,10 @@ def _run(request: Request) -> RegisteredRun:
 
 def _claim(rule: Rule, study: Study, request: Request) -> RegisteredClaim:
     return RegisteredClaim(
+        **{name: getattr(rule, name) for name in _OF_RULE},
         study=study.name,
-        text=rule.text,
-        quantity=rule.quantity,
-        delta=rule.delta,
-        of_layers=rule.of_layers,
-        unit=rule.unit,
         direction="above" if rule.more else "below",
-        untrained=rule.untrained,
-        models=rule.models,
-        family=rule.family,
         claims_in_family=claims_together(rule.family),
-        level=rule.level,
         rule=rule.words(),
         method=study.method,
         n=_planned(study, request),
@@ -361,8 +353,3 @@ def _decode(data: bytes, path: Path, kind: type[FloatscopeError]) -> Registratio
             f"{path} is no registration that this version reads: {what}",
             "Use the version that wrote it, or write it again (--register-only).",
         ) from error
-
-
-def _listed(found: Sequence[str]) -> str:
-    more = f"; and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
-    return "; ".join(found[:_SHOWN]) + more

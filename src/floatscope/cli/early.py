@@ -21,13 +21,10 @@ def spec_of(model: str, elsewhere: bool = False) -> ModelSpec:
 
     `elsewhere`: it may be a directory of another machine.
     """
-    from ..models.registry import require_family
+    from ..models.registry import require_loadable
 
     spec = ModelSpec.parse(model)
-    if not elsewhere:
-        spec.require_there()
-    if spec.family:
-        require_family(spec.family)
+    require_loadable(spec, elsewhere=elsewhere)
     return spec
 
 

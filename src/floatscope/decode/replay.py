@@ -58,12 +58,7 @@ class Forwards:
         self, rows: Int[Tensor, " w"], state: State, to_come: int
     ) -> Float[Tensor, "b w v"]:
         """The same for these rows of the canvas, whatever they predict."""
-        asked = _Asked({"ids": state.canvas, "rows": rows})
-        if self.store is not None:
-            found = self._replayed(self.store, asked, state, to_come)
-            if found is not None:
-                return found
-        return asked.forward(self.model, asked.inputs, state.visible)
+        return self._answer(_Asked({"ids": state.canvas, "rows": rows}), state, to_come)
 
     def step(
         self,
@@ -74,12 +69,13 @@ class Forwards:
         to_come: int,
     ) -> Float[Tensor, "b w v"]:
         """Logits of these rows of a forward with a cache of fixed size, which the state was made for."""
-        assert self.store is not None
-        asked = _Asked({"ids": ids, "rows": rows}, cache)
-        found = self._replayed(self.store, asked, state, to_come)
-        if found is not None:
-            return found
-        return asked.forward(self.model, asked.inputs, state.visible)
+        return self._answer(_Asked({"ids": ids, "rows": rows}, cache), state, to_come)
+
+    def _answer(self, asked: "_Asked", state: State, to_come: int) -> Float[Tensor, "b w v"]:
+        found = None
+        if self.store is not None:
+            found = self._replayed(self.store, asked, state, to_come)
+        return asked.forward(self.model, asked.inputs, state.visible) if found is None else found
 
     def fixed_hindered(self, state: State) -> str | None:
         """Why a decoding with a cache does without one of fixed size; None: nothing hinders it.

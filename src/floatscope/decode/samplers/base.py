@@ -75,6 +75,11 @@ class Sampler(Configured):
     end_last: bool = False
     registry: ClassVar[Registry[type]] = SAMPLERS
     needs_blocks: ClassVar[bool] = False  # its rule is for models that decode in blocks
+    adaptive: ClassVar[bool] = False  # takes as many steps as its rule needs; `steps` is not used
+    # Committed tokens may return to mask; only then can steps outnumber tokens.
+    takes_back: ClassVar[bool] = False
+    # The first step of a block reveals its first position alone, as the row before it predicts it.
+    causal_first: ClassVar[bool] = False
 
     @property
     def n_blocks(self) -> int:
@@ -141,24 +146,9 @@ class Sampler(Configured):
             raise UsageError(f"{name}: cfg = {self.cfg}", "Use 0 (off) or more.")
         check_seed(self.seed)
 
-    @property
-    def takes_back(self) -> bool:
-        """Committed tokens may return to mask; only then can steps outnumber tokens."""
-        return False
-
-    @property
-    def adaptive(self) -> bool:
-        """Takes as many steps as its rule needs; `steps` is not used."""
-        return False
-
     def listens_to(self, n_layers: int) -> frozenset[int] | None:
         """Layers whose attention between the masks it decides by (`Guess.coupling`); None: it does not."""
         return None
-
-    @property
-    def causal_first(self) -> bool:
-        """The first step of a block reveals its first position alone, as the row before it predicts it."""
-        return False
 
     def most_steps(self, n_blocks: int) -> int:
         """The steps that a decoding of so many blocks can take."""
@@ -250,10 +240,7 @@ class Adaptive(Sampler):
     """A sampler that reveals what is above a threshold, in as many steps as a block needs."""
 
     threshold: float = 0.9
-
-    @property
-    def adaptive(self) -> bool:
-        return True
+    adaptive: ClassVar[bool] = True
 
     def check_fields(self) -> None:
         super().check_fields()

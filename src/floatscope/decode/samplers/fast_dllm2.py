@@ -24,10 +24,7 @@ class FastDLLM2(Adaptive):
 
     sub_block: int = 8
     needs_blocks: ClassVar[bool] = True
-
-    @property
-    def causal_first(self) -> bool:
-        return True
+    causal_first: ClassVar[bool] = True
 
     def check_fields(self) -> None:
         super().check_fields()

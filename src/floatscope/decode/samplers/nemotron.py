@@ -18,10 +18,7 @@ class Nemotron(Adaptive):
     """
 
     needs_blocks: ClassVar[bool] = True
-
-    @property
-    def causal_first(self) -> bool:
-        return True
+    causal_first: ClassVar[bool] = True
 
     def select(self, guess: Guess, quota: Int[Tensor, " b"]) -> Bool[Tensor, "b w"]:
         surest = ranked(guess.confidence, guess.masked) == 0

@@ -1,6 +1,7 @@
 """Threshold: a sampler that reveals everything it is sure of."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from jaxtyping import Bool, Int
 from torch import Tensor
@@ -21,10 +22,7 @@ class Threshold(Sampler):
 
     threshold: float = 0.9
     factor: float | None = None
-
-    @property
-    def adaptive(self) -> bool:
-        return True
+    adaptive: ClassVar[bool] = True
 
     def check_fields(self) -> None:
         super().check_fields()

@@ -176,7 +176,9 @@ def denoise(
                 if alike:
                     logits = forwards.predict(state, total - tick)
                 elif kept is not None:
-                    to_come = _blocks_left(here) if state.settled else total - tick
+                    coming = max(len(entry.spans) - entry.block for entry in here)
+                    # Each block begins with a forward that takes in the one before.
+                    to_come = coming if state.settled else total - tick
                     logits = kept.predict(state, lo - ahead, hi, final, to_come)
                 else:
                     kv = None if stale is None else stale.kv
@@ -236,11 +238,6 @@ def denoise(
             tick += 1
             progress(tick, total)
     return [_finish(model, entry, canvas[b], cache) for b, entry in enumerate(entries)]
-
-
-def _blocks_left(entries: list[_Entry]) -> int:
-    """At most, of all prompts: each begins with a forward that takes in the block before."""
-    return max(len(entry.spans) - entry.block for entry in entries)
 
 
 def _there(canvas: Int[Tensor, " n"], stop: int, size: int) -> Int[Tensor, " s"]:

@@ -526,9 +526,12 @@ class ShardWorker:
                     "final": ("position", decoding.canvas[-1, start:]),
                 }
             )
+        described = asked.sampler.describe()
+        if self.folder != Path():  # with paths as the request has them
+            described = described.replace(f"{self.folder}{os.sep}", "")
         return data, {
             "setting": asdict(setting),
-            "sampler": self._described(asked.sampler),
+            "sampler": described,
             "end_ids": list(model.end_ids),
             "rows": asked.scored,
             "left_out": [{"what": bad.where, "why": str(bad)} for bad in asked.left_out],
@@ -598,11 +601,6 @@ class ShardWorker:
         paths = {k: located(text, self.folder) for k, text in texts.items()}
         moved: dict[str, Any] = {k: path for k, path in paths.items() if path != texts[k]}
         return replace(sampler, **moved) if moved else sampler
-
-    def _described(self, sampler: AnySampler) -> str:
-        """Describe a sampler with paths as the request has them."""
-        text = sampler.describe()
-        return text if self.folder == Path() else text.replace(f"{self.folder}{os.sep}", "")
 
 
 @contextmanager

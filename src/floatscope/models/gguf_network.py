@@ -126,7 +126,7 @@ def config_of(header: Header, path: Path, *, told: bool = False) -> tuple[Family
 
 
 def network_of(
-    header: Header, path: Path, empty: PreTrainedModel, dtype: torch.dtype
+    header: Header, path: Path, kind: Family, empty: PreTrainedModel, dtype: torch.dtype
 ) -> PreTrainedModel:
     """The network, once every tensor it needs is there and none is left over."""
     # One that is tied to another is not named twice.
@@ -158,7 +158,7 @@ def network_of(
         if turned and module in heads:
             values = _halves(values, heads[module])
         weights[name] = torch.from_numpy(values).to(dtype)
-    net: PreTrainedModel = type(empty).from_pretrained(
+    net: PreTrainedModel = kind.network_class.from_pretrained(
         None,
         config=config,
         state_dict=weights,

@@ -146,4 +146,4 @@ def _from_gguf(path: Path, dtype: torch.dtype, told: bool) -> tuple[Family, PreT
         kind, config = gguf_network.config_of(header, path, told=told)
         sizes.require_sound(config, path)
         empty = sizes.without_weights(kind, config, path, header.held)
-        return kind, gguf_network.network_of(header, path, empty, dtype)
+        return kind, gguf_network.network_of(header, path, kind, empty, dtype)

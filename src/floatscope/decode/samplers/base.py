@@ -75,11 +75,12 @@ class Sampler(Configured):
     end_last: bool = False
     registry: ClassVar[Registry[type]] = SAMPLERS
     needs_blocks: ClassVar[bool] = False  # its rule is for models that decode in blocks
-    adaptive: ClassVar[bool] = False  # takes as many steps as its rule needs; `steps` is not used
-    # Committed tokens may return to mask; only then can steps outnumber tokens.
+    adaptive: ClassVar[bool] = False
+    """It takes as many steps as its rule needs; `steps` is not used."""
     takes_back: ClassVar[bool] = False
-    # The first step of a block reveals its first position alone, as the row before it predicts it.
+    """Committed tokens may return to mask; only then can steps outnumber tokens."""
     causal_first: ClassVar[bool] = False
+    """The first step of a block reveals its first position alone, as the row before it predicts it."""
 
     @property
     def n_blocks(self) -> int:

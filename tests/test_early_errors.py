@@ -4,6 +4,8 @@ import json
 import shutil
 
 import pytest
+import torch
+from safetensors.torch import load_file, save_file
 
 import floatscope as fs
 from floatscope.errors import FloatscopeError, ModelError, UsageError
@@ -17,12 +19,14 @@ from floatscope.studies.run import run
 
 @pytest.fixture
 def place(checkpoints, tmp_path, monkeypatch):
-    """A folder with checkpoints without weights, and data whose second record fits no context of theirs."""
+    """A folder with checkpoints that fail when loaded, and data whose second record fits none of them."""
     monkeypatch.chdir(tmp_path)
     for name in ("LLaDA", "Llama"):
         shutil.copytree(checkpoints[name], tmp_path / name)
         for weights in (tmp_path / name).glob("*.safetensors"):
-            weights.write_bytes(b"\0" * 16)  # to load it would be another error
+            # To load them would be another error.
+            nothing = {n: torch.full_like(t, torch.nan) for n, t in load_file(weights).items()}
+            save_file(nothing, weights, metadata={"format": "pt"})
     rows = [
         {"question": f"Number {i}?", "answers": ["x"], "passages": ["word " * n, "No."], "gold": 0}
         for i, n in enumerate([3, 900, 3, 3])

@@ -5,12 +5,13 @@ import struct
 
 import numpy as np
 import pytest
+import tiny_gguf
 import torch
 from gguf import GGML_QUANT_SIZES, dequantize
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
 import floatscope as fs
-from floatscope.models import gguf_header, gguf_network, tiny_gguf
+from floatscope.models import gguf_header, gguf_network
 from floatscope.models.tiny import Shape
 
 # Q4_1 is SmolLM2's; heads of 16 numbers and half as many for keys, so that each takes another turn.

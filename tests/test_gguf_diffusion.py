@@ -2,12 +2,12 @@
 
 import numpy as np
 import pytest
+import tiny_gguf
 import torch
 from gguf import GGMLQuantizationType, GGUFReader, dequantize
 from published import FORWARDS, full, llama
 
 import floatscope as fs
-from floatscope.models import tiny_gguf
 from floatscope.models.tiny import Shape
 
 SHAPE = Shape(layers=2, width=64, heads=4, kv_heads=2, ffn=64)

@@ -11,7 +11,7 @@ from floatscope.errors import ModelError, UsageError
 from floatscope.models.spec import ModelSpec
 from floatscope.studies import Findings, request_of
 
-LONG = "ours=./dir,adapter=DIR2,family=Llama,direction=bidirectional,shift=1,mask_id=4,override_mask=true"
+LONG = "ours=./dir,family=Llama,direction=bidirectional,shift=1,mask_id=4,override_mask=true,adapter=DIR2"
 
 
 def test_a_text_and_a_table_say_the_same():

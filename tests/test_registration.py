@@ -136,11 +136,10 @@ def test_a_method_that_differs_from_the_registered_one_is_marked(copy):
         claims = fields["runs"]["run"]["claims"]
         first, *rest = claims["1"]["method"].split("\n")
         claims["1"]["method"] = "\n".join([first, "at the start alone", *rest])
-        del claims["2"]["method"], claims["2"]["of_layers"]  # as an earlier version wrote it
 
     registered_anew(copy, change)
     (note,) = Findings(copy).notes
-    assert "claim 1.method differs from line 2 on; claim 2.method was not registered." in note
+    assert "claim 1.method differs from line 2 on." in note
 
 
 def test_other_code_than_the_registered_is_marked_in_one_sentence(copy, asked):
@@ -149,8 +148,6 @@ def test_other_code_than_the_registered_is_marked_in_one_sentence(copy, asked):
     (note,) = Findings(copy).notes
     assert note.startswith("Verdicts here are computed by other code than was registered (sha256 ")
     assert "ffffffffffff… then" in note and code_digest()[:12] in note and note.count(". ") == 0
-    registered_anew(copy, lambda f: f.pop("code"))  # as an earlier version wrote it
-    assert not Findings(copy).notes
 
 
 def test_the_checksum_of_the_code_changes_with_paths_and_bytes_of_its_files(tmp_path, asked):

@@ -6,10 +6,11 @@ import shutil
 import sys
 
 import pytest
+import tiny_gguf
 from tiny_adapters import handmade
 
 import floatscope as fs
-from floatscope.models import TWIN, adapters, tiny, tiny_gguf, twin
+from floatscope.models import TWIN, adapters, tiny, twin
 from floatscope.models.adapters.selfcheck import FILE
 from floatscope.studies import request_of, worker
 from floatscope.studies.planning import plan

@@ -222,9 +222,8 @@ def remove_unlocked(folder: Path, may_remove: Callable[[int], bool]) -> None:
 
 
 def _opened(folder: Path) -> int | None:
-    with suppress(
-        OSError
-    ):  # swept by another process since it was made or listed, or not to be opened
+    # swept by another process since it was made or listed, or not to be opened
+    with suppress(OSError):
         return os.open(folder, os.O_RDONLY | _DIRECTORY | getattr(os, "O_NOFOLLOW", 0))
     return None
 

@@ -296,9 +296,8 @@ def _run(
 ) -> None:
     """Run the target in the child."""
     if hasattr(signal, "pthread_sigmask"):
-        signal.pthread_sigmask(
-            signal.SIG_BLOCK, {signal.SIGINT}
-        )  # a server's child inherits no block
+        # a server's child inherits no block
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     else:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.environ.clear()

@@ -90,9 +90,8 @@ def enough_memory() -> Iterator[None]:
     try:
         yield
     except (MemoryError, RuntimeError) as error:
-        gpu = (
-            type(error).__name__ == "OutOfMemoryError"
-        )  # studies then trace fewer prompts together
+        # studies then trace fewer prompts together
+        gpu = type(error).__name__ == "OutOfMemoryError"
         if gpu or isinstance(error, FloatscopeError) or not is_out_of_memory(error):
             raise
         raise OutOfMemory(

@@ -86,14 +86,7 @@ class Model(models.Model):
         **options: Unpack[DecodeKeywords],
     ) -> Decoding: ...
     def generate(
-        self,
-        prompts: Any,
-        sampler: AnySampler | None = None,
-        *,
-        batch_size: int = 8,
-        progress: Progress | None = None,
-        cache: str | None = "auto",
-        **unknown: object,
+        self, prompts: Any, sampler: AnySampler | None = None, **options: Unpack[DecodeKeywords]
     ) -> Decoding | list[Decoding]:
         """Decode without recording. The tokens are the same as with `trace`.
 
@@ -104,15 +97,17 @@ class Model(models.Model):
             batch_size: number of prompts decoded together, default 8. The tokens do not depend on it.
             progress: called with (steps done, total steps).
             cache: which keys and values to reuse between steps, as for `trace`.
-            **unknown: refused with an error that names the option or sampler setting that was probably
-                meant.
+            **options: `batch_size`, `progress` and `cache`. Any other name is refused with an error that
+                names the option or sampler setting that was probably meant.
 
         Returns:
             A `Decoding`, or a list of them in the order of the prompts.
         """
         with enough_memory(), models.attention_hook.lock_network(self.net):
+            batch_size, progress = options.get("batch_size", 8), options.get("progress")
             job = self._job(prompts, sampler, batch_size, progress)
-            _require_options("generate", unknown, DecodeKeywords, job.sampler)
+            _require_options("generate", options, DecodeKeywords, job.sampler)
+            cache = options.get("cache", "auto")
             decodings: list[Decoding] = []
             for batch, tick in job.batches():
                 decodings += decode(self, batch, job.sampler, progress=tick, cache=cache)

@@ -61,7 +61,10 @@ TEMPLATES = (
 @cache
 def _valid():
     """Every kind once, in a folder that is removed at the end."""
-    from floatscope.models import tiny, tiny_gguf
+    from floatscope.models import tiny
+
+    sys.path.append(str(Path(__file__).parents[1]))
+    import tiny_gguf
 
     folder = Path(tempfile.mkdtemp(prefix="valid-"))
     shape = tiny.Shape(**SHAPE)

@@ -8,10 +8,11 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+import tiny_gguf
 from hostile_checkpoints import SHAPE, attempt, checkpoint
 
 import floatscope as fs
-from floatscope.models import gguf_header, tiny, tiny_gguf
+from floatscope.models import gguf_header, tiny
 from floatscope.sequences import chat, chat_process, tokenizer_bounds
 
 CANARY = "from pathlib import Path\nPath({mark!r}).touch()\nclass Evil:\n    pass\n"
@@ -311,7 +312,7 @@ def test_the_process_for_templates_is_started_again(llama, monkeypatch):
 def test_a_gguf_file_loads_and_decodes(gguf):
     assert attempt(gguf.parent) == ("works", "")
     held = gguf_header.read(gguf).held
-    assert (held.tensors, held.weights) == (
+    assert (len(held.tensors), held.weights) == (
         21,
         sum(p.numel() for p in fs.load(gguf).net.parameters()),
     )

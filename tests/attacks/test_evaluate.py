@@ -9,6 +9,8 @@ import sys
 
 import numpy as np
 import pytest
+import torch
+from safetensors.torch import load_file, save_file
 
 import floatscope as fs
 from floatscope.models import tiny
@@ -268,9 +270,10 @@ def test_a_model_that_cannot_be_loaded_costs_no_answer_of_the_first(
     ended, small, batches, tmp_path
 ):
     out, second = tmp_path / "answers.csv", tmp_path / "second"
-    tiny.write("LLaDA", second)  # one that is not there at all would be refused before the first
+    tiny.write("LLaDA", second)  # files that are damaged would be refused before the first
     (weights,) = second.glob("*.safetensors")
-    weights.write_bytes(weights.read_bytes()[:-100])
+    nothing = {name: torch.full_like(t, torch.nan) for name, t in load_file(weights).items()}
+    save_file(nothing, weights, metadata={"format": "pt"})
     done = ended(*small, "--model", second, *saved(out))
     assert done.returncode == 3 and "5 answers are stored" in done.stderr
     weights.unlink()

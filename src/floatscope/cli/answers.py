@@ -24,15 +24,9 @@ def table(every: "list[Answers]") -> Table:
     """Return the table of scores."""
     table, name = _named(every, "Answers (%)")
     hiding = any("hidden_share" in answers.table for answers in every)
-    main, *others = (
-        score for score in every[0].scores if score in _NAMES
-    )  # one task, so all alike
-    for column in (
-        _NAMES[main],
-        "difference",
-        *(_NAMES[score] for score in others),
-        *["hidden"] * hiding,
-    ):
+    main, *others = (s for s in every[0].scores if s in _NAMES)  # one task, so all alike
+    columns = [_NAMES[main], "difference", *(_NAMES[score] for score in others)]
+    for column in columns + ["hidden"] * hiding:
         table.add_column(column, justify="right", no_wrap=True)
     first: dict[str, Answers] = {}
     for answers in every:
@@ -45,8 +39,10 @@ def table(every: "list[Answers]") -> Table:
             *[_hidden(answers)] * hiding,
         )
     steps = ", ".join(f"{a.table['steps'].mean():.1f}" for a in first.values())
+    counts = [answers.n for answers in every]
+    ends = sorted({min(counts), max(counts)})
     table.caption = (
-        f"{_counts(every)} questions; {steps} steps on average\n"
+        f"{' to '.join(map(str, ends))} questions; {steps} steps on average\n"
         f"{_SAID[main]}, with its 95 % interval over questions\n"
         "difference: from the model's first line, paired by question"
     )
@@ -136,11 +132,6 @@ def warn_of_cut(every: "list[Answers]") -> None:
             edit = f", {answers.intervention}" if answers.intervention else ""
             where = f"{answers.model}, {answers.condition.name}{edit}"
             err.print(escape(f"warning: {where}: {answers.cut_off}. {REMEDY}"), soft_wrap=True)
-
-
-def _counts(every: "list[Answers]") -> str:
-    counts = sorted({answers.n for answers in every})
-    return str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
 
 
 def _percent(interval: tuple[float, float, float], sign: bool = False) -> str:

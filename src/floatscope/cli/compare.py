@@ -17,9 +17,8 @@ from .progress import Display
 if TYPE_CHECKING:
     from ..studies.comparison import Compared
 
-_COLUMNS = (
-    "claim text name value low high level n unit delta verdict tau i2 scope".split()
-)  # of the CSV file: one row per unit, then one for the mean
+# of the CSV file: one row per unit, then one for the mean
+_COLUMNS = "claim text name value low high level n unit delta verdict tau i2 scope".split()
 
 
 @app.command()

@@ -8,11 +8,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..models.spec import ModelSpec
+from ..sequences.vocabulary import ModelFacts
 
 if TYPE_CHECKING:
     from ..decode import AnySampler
     from ..interventions import Intervention
-    from ..models.outline import Outline
     from ..tasks import Condition, Record, Template
 
 
@@ -21,13 +21,10 @@ def spec_of(model: str, elsewhere: bool = False) -> ModelSpec:
 
     With `elsewhere`, it may be a directory of another machine.
     """
-    from ..models.registry import require_family
+    from ..models.registry import require_loadable
 
     spec = ModelSpec.parse(model)
-    if not elsewhere:
-        spec.require_there()
-    if spec.family:
-        require_family(spec.family)
+    require_loadable(spec, elsewhere=elsewhere)
     return spec
 
 
@@ -55,7 +52,7 @@ def require_sampler(text: str, common: Mapping[str, Any]) -> None:
 
 
 def require_texts(
-    outline: "Outline", sampler: "AnySampler", prompts: Sequence[Any], added: int = 0
+    outline: ModelFacts, sampler: "AnySampler", prompts: Sequence[Any], added: int = 0
 ) -> None:
     """Check that every prompt leaves room for its answer, before the first is traced."""
     from ..decode.state import check_fits
@@ -68,7 +65,7 @@ def require_texts(
 
 
 def require_records(
-    outline: "Outline",
+    outline: ModelFacts,
     records: "Sequence[Record]",
     sampler: "AnySampler",
     condition: "Condition",

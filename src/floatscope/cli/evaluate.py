@@ -117,10 +117,6 @@ def evaluate(
             f"--out takes a directory, and {save} names a file",
             f"Give --out {save.with_suffix('')} --format {save.suffix[1:]}.",
         )
-    if weights == "trained":
-        del given["weights"]  # answers that were kept before there was a choice go on
-    if not split_alternatives:
-        del given["split_alternatives"]
     from ..tasks.conditions import condition_of
     from ..tasks.templates import template_of
     from .early import require_interventions, require_records, require_sampler, spec_of

@@ -39,23 +39,23 @@ def keeping(
     request = {
         **given,
         "plugin": [placed(one) for one in given["plugin"] or []],
-        "records": fingerprint([_fields(record) for record in records]),
+        "records": fingerprint([asdict(record) for record in records]),
     }
     folder = save.with_name(f".{save.name}.answers")
     with kept(folder, request, resume=resume, overwrite=overwrite) as keep:
         atomic.sweep(save.parent, literally(save.name))  # what a kill left of the file itself
         if keep.answers:
-            err.print(escape(f"resuming: {_there(keep)}"), soft_wrap=True)
+            err.print(escape(f"going on: {_there(keep)}"), soft_wrap=True)
         try:
             yield keep
         except KeyboardInterrupt:
             if not keep.answers:
                 raise
-            go_on = "Run the same command again to continue."
+            go_on = "Run the same command again to go on from there."
             raise KeyboardInterrupt(f"stopped: {_there(keep)}. {go_on}") from None
         except Exception:
             if keep.answers:
-                mended = "after fixing this, the same command continues from there"
+                mended = "once this is mended, the same command goes on from there"
                 err.print(escape(f"{_there(keep)}: {mended}"), soft_wrap=True)
             raise
         finally:
@@ -68,11 +68,5 @@ def keeping(
                         save.parent.rmdir()
 
 
-def _fields(record: "Record") -> dict[str, Any]:
-    """Return a record's fields, without `asks` for short answers: older stored answers still match."""
-    fields = asdict(record)
-    return fields if fields["asks"] != "words" else {k: v for k, v in fields.items() if k != "asks"}
-
-
 def _there(keep: "Kept") -> str:
-    return f"{keep.answers} answers are stored in {keep.run.directory}"
+    return f"{keep.answers} answers are kept in {keep.run.directory}"

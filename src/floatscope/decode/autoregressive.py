@@ -30,18 +30,6 @@ def continue_text(
     Prompts that have ended stay in the batch; their further tokens are ignored.
     """
     most = max(len(p.ids) for p in prompts) + sampler.length
-    with closing(CachedForwards(model, watcher, most)) as forwards:
-        return _continued(model, prompts, sampler, watcher, progress, forwards)
-
-
-def _continued(
-    model: Model,
-    prompts: Sequence[Encoded],
-    sampler: Autoregressive,
-    watcher: Watcher,
-    progress: Progress,
-    forwards: CachedForwards,
-) -> list[Decoding]:
     canvas = lay_out(model, prompts)
     prompt_end = canvas.shape[1]
     streams = [stream(sampler.seed, p.ids) for p in prompts]
@@ -68,43 +56,44 @@ def _continued(
                     ended[b] = "complete"
         return all(ended)
 
-    for step in range(sampler.length):
-        size, new = canvas.shape[1], fresh.shape[1]
-        last = constant([new - 1], canvas.device)
-        state = State.of(
-            *(model, prompts, canvas, (size, size + 1)),
-            prompt_end=prompt_end,
-            step=step,
-            new=new,
-            visible=_next(model, state, forwards.room(size, state), size),
-        )
-        # Where forwards follow without Python between them, a look would make the device wait for the next:
-        # it comes when that is on its way, which at the end is one too many.
-        late = state.visible.at is not None and not model.edits and watcher.trims()
-        if not late and step and note(latest):
-            break
-        with notify_edits(model, state), watcher.forward(state):
-            logits = forwards.forward(fresh, last, state, sampler.length - step)[:, 0].float()
-        if late and step and note(latest):
-            break
-        forwards.keep(size)
-        if sampler.temperature == 0:
-            token = logits.argmax(-1)
+    with closing(CachedForwards(model, watcher, most)) as forwards:
+        for step in range(sampler.length):
+            size, new = canvas.shape[1], fresh.shape[1]
+            last = constant([new - 1], canvas.device)
+            state = State.of(
+                *(model, prompts, canvas, (size, size + 1)),
+                prompt_end=prompt_end,
+                step=step,
+                new=new,
+                visible=_next(model, state, forwards.room(size, state), size),
+            )
+            # Where forwards follow without Python between them, a look would make the device wait for the
+            # next: it comes when that is on its way, which at the end is one too many.
+            late = state.visible.at is not None and not model.edits and watcher.trims()
+            if not late and step and note(latest):
+                break
+            with notify_edits(model, state), watcher.forward(state):
+                logits = forwards.forward(fresh, last, state, sampler.length - step)[:, 0].float()
+            if late and step and note(latest):
+                break
+            forwards.keep(size)
+            if sampler.temperature == 0:
+                token = logits.argmax(-1)
+            else:
+                each = zip(logits, streams, strict=True)
+                token = torch.cat([sample(one[None], sampler.temperature, s) for one, s in each])
+            if model.edits:
+                token = overruled(model, state, torch.cat([canvas, token[:, None]], dim=1))[:, -1]
+            sure.append(logits.log_softmax(-1).gather(-1, token[:, None]).squeeze(-1).exp())
+            alive = constant([not e for e in ended], canvas.device).bool()
+            watcher.committed(state, alive[:, None], token[:, None])
+            canvas = torch.cat([canvas, token[:, None]], dim=1)
+            watcher.stepped(state, canvas, sure[-1][:, None])
+            fresh = token[:, None]
+            latest = OnItsWay(token) if looks else None
+            progress(step + 1, sampler.length)
         else:
-            each = zip(logits, streams, strict=True)
-            token = torch.cat([sample(one[None], sampler.temperature, s) for one, s in each])
-        if model.edits:
-            token = overruled(model, state, torch.cat([canvas, token[:, None]], dim=1))[:, -1]
-        sure.append(logits.log_softmax(-1).gather(-1, token[:, None]).squeeze(-1).exp())
-        alive = constant([not e for e in ended], canvas.device).bool()
-        watcher.committed(state, alive[:, None], token[:, None])
-        canvas = torch.cat([canvas, token[:, None]], dim=1)
-        watcher.stepped(state, canvas, sure[-1][:, None])
-        fresh = token[:, None]
-        latest = OnItsWay(token) if looks else None
-        progress(step + 1, sampler.length)
-    else:
-        note(latest)
+            note(latest)
     confidence = torch.stack(sure, dim=1).cpu().numpy()  # (b, steps)
     whole = canvas.cpu().numpy()
     return [

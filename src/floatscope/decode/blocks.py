@@ -54,9 +54,8 @@ def divided(sampler: Sampler, blocks: Sequence[Span]) -> list[int]:
         )
     shares = []
     for left, block in zip(range(len(blocks) - 1, -1, -1), blocks, strict=True):
-        share = min(
-            -(-block.width * steps // places), steps - left
-        )  # one is left for each that follows
+        # one is left for each that follows
+        share = min(-(-block.width * steps // places), steps - left)
         shares.append(share)
         steps, places = steps - share, places - block.width
     return shares

@@ -13,6 +13,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 from transformers import DynamicCache
 
 from ..models import Model, attention_hook
+from .placed_cache import Columns, PlacedCache
 
 _STEP = 256  # columns: a room is a multiple of it
 
@@ -26,7 +27,7 @@ def room_for(columns: int, most: int) -> int:
     return max(min(wanted, -(-most // _STEP) * _STEP), -(-columns // _STEP) * _STEP)
 
 
-class FixedCache(DynamicCache):
+class FixedCache(PlacedCache):
     """Keys and values of a batch in `size` columns. `enter` fills it with another batch."""
 
     def __init__(self, model: Model, like: DynamicCache, size: int) -> None:
@@ -62,24 +63,12 @@ class FixedCache(DynamicCache):
         for layer, (key, value) in zip(cache.layers, self.stored, strict=True):
             layer.keys, layer.values = (one[:, :, :columns].clone() for one in (key, value))
 
-    def update(
-        self,
-        key_states: Tensor,
-        value_states: Tensor,
-        layer_idx: int,
-        *args: object,
-        **more: object,
-    ) -> tuple[Float[Tensor, "b kv k d"], Float[Tensor, "b kv k d"]]:
-        """Write new keys and values into their columns, and return all columns."""
-        key, value = self.stored[layer_idx]
+    def place(self, layer: int, key: Tensor, value: Tensor) -> tuple[Columns, Columns]:
+        stored = self.stored[layer]
         assert self.at is not None
-        key.index_copy_(2, self.at, key_states)
-        value.index_copy_(2, self.at, value_states)
-        return key, value
-
-    def get_seq_length(self, layer_idx: int = 0) -> int:
-        """Return 0: the caller counts positions."""
-        return 0  # positions are counted by whoever forwards
+        for columns, new in zip(stored, (key, value), strict=True):
+            columns.index_copy_(2, self.at, new)
+        return stored
 
 
 _added = WeakTensorKeyDictionary()  # a mask as SDPA's kernels take it: once for all layers

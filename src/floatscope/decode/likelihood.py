@@ -115,7 +115,9 @@ def _scored(
         generator = stream(seed, (len(given), *map(int, given), *map(int, target)))
         one = Likelihood(*bound(model, context, list(target), samples, batch_size, generator))
         if check_greedy:
-            one = replace(one, greedy=_decodes_to(model, context, list(target)))
+            sampler = Confidence(length=len(target), stop_at_eos=False)
+            decoding = decode(model, [context], sampler)[0]
+            one = replace(one, greedy=decoding.answer_ids == [int(i) for i in target])
         likelihoods.append(one)
         tick(number, len(pairs))
     return likelihoods
@@ -218,8 +220,3 @@ def _exact(
                 likelihoods[i] = Likelihood(value, greedy=same)
             tick(len(likelihoods), len(targets))
     return [likelihoods[i] for i in range(len(targets))]
-
-
-def _decodes_to(model: Model, context: Encoded, target: list[int]) -> bool:
-    sampler = Confidence(length=len(target), stop_at_eos=False)
-    return decode(model, [context], sampler)[0].answer_ids == [int(i) for i in target]

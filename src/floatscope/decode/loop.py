@@ -109,24 +109,6 @@ def denoise(
     progress: Progress,
     cache: str | None = None,
 ) -> list[Decoding]:
-    most = max(len(p.ids) for p in prompts) + sampler.length
-    with ExitStack() as stack:
-        forwards, kept = stack.enter_context(closing(Forwards(model, watcher))), None
-        if cache == EXACT:
-            kept = stack.enter_context(closing(BlockCache(model, watcher, len(prompts), most)))
-        return _denoised(model, prompts, sampler, watcher, progress, cache, forwards, kept)
-
-
-def _denoised(
-    model: Model,
-    prompts: Sequence[Encoded],
-    sampler: Sampler,
-    watcher: Watcher,
-    progress: Progress,
-    cache: str | None,
-    forwards: Forwards,
-    kept: BlockCache | None,
-) -> list[Decoding]:
     assert model.mask_id is not None
     stale = StaleCache(model, cache, len(prompts)) if cache not in (None, EXACT) else None
     length, total = sampler.length, most_steps(model, sampler)
@@ -138,116 +120,124 @@ def _denoised(
     size = prompt_end + length
     entries = [_Entry.of(model, p, sampler, prompt_end) for p in prompts]
     canvas = lay_out(model, prompts, length, model.mask_id, prompt_end)
-    sure = torch.zeros(
-        (len(entries), length), device=canvas.device
-    )  # p of each token when revealed
+    # p of each token when revealed
+    sure = torch.zeros((len(entries), length), device=canvas.device)
     active, visible, tick = list(range(len(entries))), None, 0
     state: State | None = None
     listens = sampler.listens_to(model.n_layers)
     looks = sampler.adaptive or (sampler.stop_at_eos and bool(model.end_ids))
     seen: object = None  # what `visible` was made for
-    while active:
-        here = [entries[b] for b in active]
-        which = constant(active, canvas.device)
-        at = [entry.span for entry in here]
-        lo, hi = min(span.first for span in at), max(span.stop for span in at)
-        there: dict[str, Any] = {}
-        if model.block is not None:
-            there = {"starts": [s.start for s in at], "ends": [s.stop for s in at]}
-        now = canvas[which] if model.block is None else canvas[which][:, :hi]
-        if kept is not None:
-            kept.only(active)
-            final = max(0, min(there["starts"]) - model.shift)  # finished by all
-            there |= {"new": hi - kept.length, "settled": final - kept.length}
-            if listens is None:
-                there["room"] = kept.forwards.room(hi, state)
-        if stale is not None:
-            masked = now == model.mask_id
-            masked[:, :prompt_end] = False
-            *rows, fresh = stale.step(active, at, [entry.step for entry in here], masked)
-            there = {"rows": tuple(rows), "fresh": fresh, "approximate": True}
-        known = [active, *(there.get(name) for name in ("starts", "ends", "new", "rows", "room"))]
-        known.append(there.get("fresh") is None)
-        if seen != known:  # some have ended, or go on elsewhere
-            visible, seen = None, known
-        state = State.of(
-            *(model, prompts, now, (lo, hi)),
-            prompt_end=prompt_end,
-            step=tick,
-            active=active,
-            visible=visible,
-            **there,
-        )
-        visible = state.visible
-        with (
-            notify_edits(model, state),
-            watcher.forward(state),
-            listening(model, state, listens) as heard,
-        ):
-            if alike:
-                logits = forwards.predict(state, total - tick)
-            elif kept is not None:
-                to_come = _blocks_left(here) if state.settled else total - tick
-                logits = kept.predict(state, lo - ahead, hi, final, to_come)
-            else:
-                kv = None if stale is None else stale.kv
-                logits = model.predict(now, lo - ahead, hi, visible, kv)
-        if sampler.cfg:
-            blank = now.clone()
-            blank[:, :prompt_end] = model.mask_id
-            logits = logits.float().clone()  # the second forward may overwrite it
-            unseen = replace(state, canvas=blank, blind=True)
-            with notify_edits(model, unseen):
-                if alike:
-                    blind = forwards.predict(unseen, total - tick).float()
-                else:
-                    blind = model.predict(blank, lo - ahead, hi, visible).float()
-            logits = blind + (sampler.cfg + 1) * (logits - blind)
-        guess = _guess(model, sampler, state, logits, here)
-        if heard is not None:
-            masks = (canvas[active][:, prompt_end:] == model.mask_id).sum(-1)
-            guess = replace(guess, coupling=heard.mean, done=1 - masks / length)
-        window = slice(lo - prompt_end, hi - prompt_end)
-        reveal, take, put = _decided(model, sampler, guess, sure[which, window], here)
-        was, token, confidence = now[:, lo:hi], guess.token, guess.confidence
-        decided = canvas[which]
-        decided[:, lo:hi] = torch.where(reveal | put, token, torch.where(take, model.mask_id, was))
-        changed = overruled(model, state, decided)
-        if changed is not decided:
-            _check_filled(model, changed, prompt_end, here)
-            _check_kept(changed, decided, kept)
-            token = changed[:, lo:hi]
-            reveal = (was == model.mask_id) & (token != model.mask_id)
-            other = guess.log_p.gather(-1, token[..., None]).squeeze(-1).exp()
-            confidence = torch.where(token == guess.token, confidence, other)
-            put = token != was
-        sure[which, window] = torch.where(reveal | put, confidence, sure[which, window])
-        canvas[which] = changed
-        watcher.committed(state, reveal, token)
-        offered = torch.where(guess.masked, guess.confidence, torch.nan)
-        watcher.stepped(state, changed, offered)
-        # The one wait for the device in a step, where it matters what was revealed: who has finished?
-        answers, moved = changed[:, prompt_end:], (changed[:, lo:hi] != was).any(-1)
-        if looks:
-            answers, moved = answers.cpu(), moved.cpu() if sampler.adaptive else moved
-        left = answers == model.mask_id
-        for place, entry in enumerate(here):
-            row = now[place]
-            entry.canvases.append(
-                row if model.block is None else _there(row, entry.span.stop, size)
+    with ExitStack() as stack:
+        forwards, kept = stack.enter_context(closing(Forwards(model, watcher))), None
+        if cache == EXACT:
+            blocks = BlockCache(model, watcher, len(prompts), longest + length)
+            kept = stack.enter_context(closing(blocks))
+        while active:
+            here = [entries[b] for b in active]
+            which = constant(active, canvas.device)
+            at = [entry.span for entry in here]
+            lo, hi = min(span.first for span in at), max(span.stop for span in at)
+            there: dict[str, Any] = {}
+            if model.block is not None:
+                there = {"starts": [s.start for s in at], "ends": [s.stop for s in at]}
+            now = canvas[which] if model.block is None else canvas[which][:, :hi]
+            if kept is not None:
+                kept.only(active)
+                final = max(0, min(there["starts"]) - model.shift)  # finished by all
+                there |= {"new": hi - kept.length, "settled": final - kept.length}
+                if listens is None:
+                    there["room"] = kept.forwards.room(hi, state)
+            if stale is not None:
+                masked = now == model.mask_id
+                masked[:, :prompt_end] = False
+                *rows, fresh = stale.step(active, at, [entry.step for entry in here], masked)
+                there = {"rows": tuple(rows), "fresh": fresh, "approximate": True}
+            known = [
+                active,
+                *(there.get(name) for name in ("starts", "ends", "new", "rows", "room")),
+            ]
+            known.append(there.get("fresh") is None)
+            if seen != known:  # some have ended, or go on elsewhere
+                visible, seen = None, known
+            state = State.of(
+                *(model, prompts, now, (lo, hi)),
+                prompt_end=prompt_end,
+                step=tick,
+                active=active,
+                visible=visible,
+                **there,
             )
-            entry.confidences.append(_widen(offered[place], lo, size))
-            entry.blocks.append((entry.span.first, entry.span.stop))
-            _advance(entry, sampler, prompt_end, left[place], moved[place], answers[place], model)
-        active = [b for b in active if not entries[b].ended]
-        tick += 1
-        progress(tick, total)
+            visible = state.visible
+            with (
+                notify_edits(model, state),
+                watcher.forward(state),
+                listening(model, state, listens) as heard,
+            ):
+                if alike:
+                    logits = forwards.predict(state, total - tick)
+                elif kept is not None:
+                    coming = max(len(entry.spans) - entry.block for entry in here)
+                    # Each block begins with a forward that takes in the one before.
+                    to_come = coming if state.settled else total - tick
+                    logits = kept.predict(state, lo - ahead, hi, final, to_come)
+                else:
+                    kv = None if stale is None else stale.kv
+                    logits = model.predict(now, lo - ahead, hi, visible, kv)
+            if sampler.cfg:
+                blank = now.clone()
+                blank[:, :prompt_end] = model.mask_id
+                logits = logits.float().clone()  # the second forward may overwrite it
+                unseen = replace(state, canvas=blank, blind=True)
+                with notify_edits(model, unseen):
+                    if alike:
+                        blind = forwards.predict(unseen, total - tick).float()
+                    else:
+                        blind = model.predict(blank, lo - ahead, hi, visible).float()
+                logits = blind + (sampler.cfg + 1) * (logits - blind)
+            guess = _guess(model, sampler, state, logits, here)
+            if heard is not None:
+                masks = (canvas[active][:, prompt_end:] == model.mask_id).sum(-1)
+                guess = replace(guess, coupling=heard.mean, done=1 - masks / length)
+            window = slice(lo - prompt_end, hi - prompt_end)
+            reveal, take, put = _decided(model, sampler, guess, sure[which, window], here)
+            was, token, confidence = now[:, lo:hi], guess.token, guess.confidence
+            decided = canvas[which]
+            decided[:, lo:hi] = torch.where(
+                reveal | put, token, torch.where(take, model.mask_id, was)
+            )
+            changed = overruled(model, state, decided)
+            if changed is not decided:
+                _check_filled(model, changed, prompt_end, here)
+                _check_kept(changed, decided, kept)
+                token = changed[:, lo:hi]
+                reveal = (was == model.mask_id) & (token != model.mask_id)
+                other = guess.log_p.gather(-1, token[..., None]).squeeze(-1).exp()
+                confidence = torch.where(token == guess.token, confidence, other)
+                put = token != was
+            sure[which, window] = torch.where(reveal | put, confidence, sure[which, window])
+            canvas[which] = changed
+            watcher.committed(state, reveal, token)
+            offered = torch.where(guess.masked, guess.confidence, torch.nan)
+            watcher.stepped(state, changed, offered)
+            # The one wait for the device in a step, where it matters what was revealed: who has finished?
+            answers, moved = changed[:, prompt_end:], (changed[:, lo:hi] != was).any(-1)
+            if looks:
+                answers, moved = answers.cpu(), moved.cpu() if sampler.adaptive else moved
+            left = answers == model.mask_id
+            for place, entry in enumerate(here):
+                row = now[place]
+                entry.canvases.append(
+                    row if model.block is None else _there(row, entry.span.stop, size)
+                )
+                entry.confidences.append(_widen(offered[place], lo, size))
+                entry.blocks.append((entry.span.first, entry.span.stop))
+                _advance(
+                    entry, sampler, prompt_end, left[place], moved[place], answers[place], model
+                )
+            active = [b for b in active if not entries[b].ended]
+            tick += 1
+            progress(tick, total)
     return [_finish(model, entry, canvas[b], cache) for b, entry in enumerate(entries)]
-
-
-def _blocks_left(entries: list[_Entry]) -> int:
-    """Return the most blocks that any prompt has left: each begins with a forward over two blocks."""
-    return max(len(entry.spans) - entry.block for entry in entries)
 
 
 def _there(canvas: Int[Tensor, " n"], stop: int, size: int) -> Int[Tensor, " s"]:
@@ -363,9 +353,8 @@ def _check_filled(
     masked = torch.eq(canvas[:, prompt_end:], model.mask_id).tolist()
     for entry, answer in zip(entries, masked, strict=True):
         last = entry.step + 1 == entry.steps
-        over = (
-            entry.span.stop if last else entry.span.first
-        )  # positions whose block has no step left
+        # positions whose block has no step left
+        over = entry.span.stop if last else entry.span.first
         if any(answer[: over - prompt_end]):
             raise UsageError(
                 f"position {answer.index(True)} of the answer is to be masked again, and its block has no "

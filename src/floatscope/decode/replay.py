@@ -59,12 +59,7 @@ class Forwards:
         self, rows: Int[Tensor, " w"], state: State, to_come: int
     ) -> Float[Tensor, "b w v"]:
         """Return the logits of these rows of the canvas, as `predict` does for the window."""
-        asked = _Asked({"ids": state.canvas, "rows": rows})
-        if self.store is not None:
-            found = self._replayed(self.store, asked, state, to_come)
-            if found is not None:
-                return found
-        return asked.forward(self.model, asked.inputs, state.visible)
+        return self._answer(_Asked({"ids": state.canvas, "rows": rows}), state, to_come)
 
     def step(
         self,
@@ -75,12 +70,13 @@ class Forwards:
         to_come: int,
     ) -> Float[Tensor, "b w v"]:
         """Return the logits of these rows of a forward with a cache of fixed size."""
-        assert self.store is not None
-        asked = _Asked({"ids": ids, "rows": rows}, cache)
-        found = self._replayed(self.store, asked, state, to_come)
-        if found is not None:
-            return found
-        return asked.forward(self.model, asked.inputs, state.visible)
+        return self._answer(_Asked({"ids": ids, "rows": rows}, cache), state, to_come)
+
+    def _answer(self, asked: "_Asked", state: State, to_come: int) -> Float[Tensor, "b w v"]:
+        found = None
+        if self.store is not None:
+            found = self._replayed(self.store, asked, state, to_come)
+        return asked.forward(self.model, asked.inputs, state.visible) if found is None else found
 
     def fixed_hindered(self, state: State) -> str | None:
         """Return why a decoding cannot use a cache of fixed size, or None if it can.
@@ -196,9 +192,8 @@ class Forwards:
 
         try:
             return store.record(key, inputs, body)
-        except (
-            Exception
-        ) as error:  # whatever a driver, a library or a kernel may say: launching works
+        # whatever a driver, a library or a kernel may say: launching works
+        except Exception as error:
             store.refused.add(key)
             reason = f"it could not be recorded ({error!r:.300})"
             warnings.warn(f"a forward is launched, not replayed: {reason}", stacklevel=5)

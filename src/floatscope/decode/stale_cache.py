@@ -16,17 +16,18 @@ position.
 from collections.abc import Sequence
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool
 from torch import Tensor
 from transformers import DynamicCache
 
 from ..models import Model
 from .blocks import Span
+from .placed_cache import Columns, PlacedCache
 
 EVERY = 4  # steps from one refresh of "dkv" to the next, unless said: "dkv:8"
 
 
-class Stored(DynamicCache):
+class Stored(PlacedCache):
     """Keys and values of all columns; a forward replaces those marked in `fresh`."""
 
     def __init__(self, model: Model) -> None:
@@ -34,25 +35,17 @@ class Stored(DynamicCache):
         self.fresh: Bool[Tensor, "b k"] | None = None  # None: all
         self.first = 0  # column of the forward's first row
 
-    def update(
-        self,
-        key_states: Tensor,
-        value_states: Tensor,
-        layer_idx: int,
-        *args: object,
-        **more: object,
-    ) -> tuple[Float[Tensor, "b kv k d"], Float[Tensor, "b kv k d"]]:
-        """Replace the keys and values of the computed rows, and return all columns."""
-        layer = self.layers[layer_idx] if layer_idx < len(self.layers) else None
-        if self.fresh is None or layer is None or not layer.is_initialized:
-            if layer is not None and layer.is_initialized:
-                layer.keys, layer.values = key_states, value_states
-                return key_states, value_states
-            return super().update(key_states, value_states, layer_idx)
-        rows = slice(self.first, self.first + key_states.shape[2])
+    def place(self, layer: int, key: Tensor, value: Tensor) -> tuple[Columns, Columns]:
+        stored = self.layers[layer] if layer < len(self.layers) else None
+        if stored is None or not stored.is_initialized:
+            return DynamicCache.update(self, key, value, layer)
+        if self.fresh is None:
+            stored.keys, stored.values = key, value
+            return key, value
+        rows = slice(self.first, self.first + key.shape[2])
         new = self.fresh[:, None, rows, None]
         # Not in place: who looks on may hold what was there.
-        layer.keys, layer.values = (
+        stored.keys, stored.values = (
             torch.cat(
                 [
                     old[:, :, : rows.start],
@@ -61,13 +54,9 @@ class Stored(DynamicCache):
                 ],
                 2,
             )
-            for old, now in ((layer.keys, key_states), (layer.values, value_states))
+            for old, now in ((stored.keys, key), (stored.values, value))
         )
-        return layer.keys, layer.values
-
-    def get_seq_length(self, layer_idx: int = 0) -> int:
-        """Return 0: the caller counts positions."""
-        return 0  # positions are counted by whoever forwards
+        return stored.keys, stored.values
 
 
 class StaleCache:
@@ -100,7 +89,8 @@ class StaleCache:
             self._prompts = list(active)
             before = None if before is None else before[at.to(before.device)]
         self._masked = masked
-        anew = [self._anew(step) for step in steps]
+        often = self.kind == "dkv"
+        anew = [step == 0 or (often and (step < 2 or step % self.every == 0)) for step in steps]
         size = masked.shape[1]
         if before is None or all(anew):
             self.kv.fresh = None
@@ -125,7 +115,3 @@ class StaleCache:
             stop = max(span.stop for span in spans) if self.kind == "dual" else size
         self.kv.fresh, self.kv.first = fresh, first
         return first, stop, fresh
-
-    def _anew(self, step: int) -> bool:
-        """Tell whether this step of a block computes every column."""
-        return step == 0 or (self.kind == "dkv" and (step < 2 or step % self.every == 0))

@@ -21,11 +21,10 @@ from typing import Any
 from .. import atomic, untrusted
 from ..errors import RunError
 from . import lock
-from .plan import SCHEMA, Output, Plan, as_json, differences, is_name
+from .plan import SCHEMA, Output, Plan, as_json, differences, is_name, listed
 from .shards import Damaged, Shards
 
 Event = dict[str, Any]
-_SHOWN = 5  # differences named in an error
 _RUN: dict[str, type] = {
     "worker": str,
     "request": dict,
@@ -197,13 +196,9 @@ class Run:
             differing = [
                 line for line in differences(there, asked, "run") if ".fingerprint" not in line
             ]
-            more = f"; and {len(differing) - _SHOWN} more" if len(differing) > _SHOWN else ""
+            what = listed(differing) or "run.shards differ in what they are told"
             raise RunError(
-                f"{self.directory} holds another run: "
-                + (
-                    "; ".join(differing[:_SHOWN]) + more
-                    or "run.shards differ in what they are told"
-                ),
+                f"{self.directory} holds another run: {what}",
                 "Choose another --out, or replace it (--overwrite).",
             )
         if changed := list(differences(before, about, "about")):
@@ -289,7 +284,7 @@ class Run:
         for shard in (shard for shard in keys if shard in lying):
             try:
                 info = self.shards.verify(shard, keys[shard])
-                for name, checksum in info.get("sources", {}).items():
+                for name, checksum in info["sources"].items():
                     if sources.setdefault(name, checksum) != checksum:
                         raise Damaged(f"it was computed from another {name}")
                 done[shard] = info

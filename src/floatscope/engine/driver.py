@@ -81,14 +81,13 @@ def execute(
     with once(), run.claim(plan, resume=resume, overwrite=overwrite, about=about or {}):
         done, redo = run.survey(plan)
         for info in done.values():
-            run.pin(info.get("sources", {}))
+            run.pin(info["sources"])
         run.pin(sources or {})
         for name, data in (files or {}).items():
             run.write_pinned(name, data)
         here: dict[str, Any] = {"directory": os.path.abspath(run.directory), "sources": run.sources}
-        here["workers"] = (
-            workers if engine == "local" else 1
-        )  # on one machine; Ray limits each itself
+        # on one machine; Ray limits each itself
+        here["workers"] = workers if engine == "local" else 1
         plan = replace(plan, context={**plan.context, **here})
         kept = len(done)
         driver = _Driver(run, plan, done, progress)
@@ -214,10 +213,10 @@ class _Driver:
             return
         try:
             sources = sources_of(report.data)
-            if sources and any("sources" not in info for info in self.done.values()):
+            if sources and not all(info["sources"] for info in self.done.values()):
                 raise RunError(
-                    f"shards in {self.run.directory} do not say what they were computed from: another "
-                    "version stored them, and nothing is added to them",
+                    f"shards in {self.run.directory} do not say what they were computed from: nothing is "
+                    "added to them",
                     "Choose another --out, or begin anew (--overwrite).",
                 )
             self.run.pin(sources)

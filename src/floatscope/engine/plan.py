@@ -9,7 +9,7 @@ import hashlib
 import importlib
 import json
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,6 +18,7 @@ import xarray as xr
 from ..errors import UsageError
 
 SCHEMA = 1  # of run.json, manifest.json and the shard files
+_SHOWN = 5  # differences in a line
 _SAFE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,119}")
 
 Tick = Callable[[float, float], None]
@@ -147,6 +148,12 @@ def differences(old: Any, new: Any, where: str) -> Iterable[str]:
                 yield from differences(old[name], new[name], f"{where}.{name}")
     elif old != new:
         yield f"{where} is {_short(old)} there, {_short(new)} asked now"
+
+
+def listed(differing: Sequence[str]) -> str:
+    """Join the first of these lines, and count the others."""
+    more = f"; and {len(differing) - _SHOWN} more" if len(differing) > _SHOWN else ""
+    return "; ".join(differing[:_SHOWN]) + more
 
 
 def _short(value: Any) -> str:

@@ -136,7 +136,8 @@ class RayWorkers:
                     if succeeded and (job := queue.take()):
                         actor.assign(job)
                     last_active = time.monotonic()
-                if _size(reports) > _BUFFERED_BYTES:
+                waiting = sum(len(one.data) for one in reports if isinstance(one, Done))
+                if waiting > _BUFFERED_BYTES:
                     yield from reports
                     reports = []
                 if actor.dead:
@@ -267,10 +268,6 @@ def _wait(ray: Any, actors: list[_Actor]) -> set[Any]:
     ray.wait(refs, num_returns=1, timeout=_POLL_SECONDS)
     refs += [ref for actor in actors for ref in actor.unawaited()]
     return set(ray.wait(refs, num_returns=len(refs), timeout=0)[0])
-
-
-def _size(reports: list[Report]) -> int:
-    return sum(len(report.data) for report in reports if isinstance(report, Done))
 
 
 def _summarise(error: Exception) -> str:

@@ -73,9 +73,8 @@ def encode(shard: str, key: str, output: Output) -> bytes:
         "compression": f"zstd {_LEVEL}",
         "data": {name: [len(frames[name]), len(packed[name])] for name in frames},
         "meta": meta,
+        "sources": as_json(output.sources, f"the sources of shard {shard}"),
     }
-    if output.sources:
-        header["sources"] = as_json(output.sources, f"the sources of shard {shard}")
     text = json.dumps(header, sort_keys=True, allow_nan=False).encode("ascii")
     head = _ZSTD.compress(text, asbytes=True)
     return b"".join([_START.pack(_MAGIC, len(head), len(text)), head, *frames.values()])
@@ -152,7 +151,7 @@ def _header(file: io.BufferedIOBase) -> tuple[dict[str, Any], int]:
         raise Unreadable(f"holds a header of more than {LIMIT >> 20} MB")
     header = parse_object(_ZSTD.decompress(file.read(length), size, asbytes=True))
     require_fields(header, {"schema": int, "shard": str, "key": str, "data": dict, "meta": dict})
-    texts(header, "sources")
+    header["sources"] = texts(header, "sources")
     return header, _START.size + length
 
 
@@ -179,7 +178,7 @@ def _places(
 
 def sources_of(data: bytes) -> dict[str, str]:
     """Return the sources of an encoded shard: name → checksum."""
-    return dict(_header(io.BytesIO(data))[0].get("sources", {}))
+    return dict(_header(io.BytesIO(data))[0]["sources"])
 
 
 def _digest(file: io.BufferedIOBase) -> str:
@@ -192,10 +191,9 @@ def _digest(file: io.BufferedIOBase) -> str:
 
 def _sidecar(header: dict[str, Any], digest: str, size: int) -> dict[str, Any]:
     """Return the facts about a shard that are known without decoding it."""
-    kept = {name: header[name] for name in ("schema", "shard", "key")}
+    kept = {name: header[name] for name in ("schema", "shard", "key", "sources")}
     left_out = header["meta"].get("left_out", [])
-    sources = {"sources": header["sources"]} if "sources" in header else {}
-    return {**kept, **sources, "sha256": digest, "bytes": size, "left_out": left_out}
+    return {**kept, "sha256": digest, "bytes": size, "left_out": left_out}
 
 
 class Shards:
@@ -299,7 +297,7 @@ class Shards:
                 f"{self.path(shard)} cannot be read: {error}",
                 "Remove it and run it again with --resume: shards that are missing are redone.",
             ) from error
-        return Output(data, header["meta"], header.get("sources", {}))
+        return Output(data, header["meta"], header["sources"])
 
     def _dataset(self, described: dict[str, Any], arrays: dict[str, np.ndarray]) -> xr.Dataset:
         """Build a dataset; copying the last one with the same coordinates takes a third of the time."""

@@ -68,37 +68,29 @@ class Family:
     network: "type[PreTrainedModel] | str"  # or "module:Class", imported when a model is loaded
     direction: Direction = Direction.CAUSAL
     shift: int = 1
-    block: int | None = (
-        None  # of a family that decodes in blocks; None: the checkpoint does not say
-    )
+    # of a family that decodes in blocks; None: the checkpoint does not say
+    block: int | None = None
     block_field: str = ""  # of config.json, where that says the size of the blocks
     grid: Grid = Grid.START  # where its blocks begin
-    mask_id: int | None = (
-        None  # the published checkpoints' id, used when config and tokenizer are silent
-    )
+    # the published checkpoints' id, used when config and tokenizer are silent
+    mask_id: int | None = None
     mask_vocab: tuple[int, ...] = ()  # sizes of the vocabularies with that mask id; (): any
-    translate: Callable[[dict[str, Any]], dict[str, Any]] = (
-        dict  # config.json → the network's config
-    )
-    key_mapping: dict[str, str] = field(
-        default_factory=dict
-    )  # checkpoint key pattern → network key
+    # config.json → the network's config
+    translate: Callable[[dict[str, Any]], dict[str, Any]] = dict
+    # checkpoint key pattern → network key
+    key_mapping: dict[str, str] = field(default_factory=dict)
     fp32_rope: bool = False  # the reference code rotates in float32 whatever the dtype
     tokenizer: str | None = None  # a transformers class, where no tokenizer.json is published
-    template_arguments: dict[str, Any] = field(
-        default_factory=dict
-    )  # what its published code hands to the chat template
+    # what its published code hands to the chat template
+    template_arguments: dict[str, Any] = field(default_factory=dict)
     examples: str = ""  # checkpoints a person may have heard of
     unused: tuple[str, ...] = ()  # patterns of tensors it may bring for another head than ours
-    context: Callable[[Any], int] = (
-        lambda config: int(config.max_position_embeddings)  # the longest sequence, from the config
-    )
-    reaches: Callable[[Any], tuple[int | None, ...]] = (
-        lambda config: ()  # of each layer, how far a row sees to either side; None, or none: all
-    )
-    prepare: Callable[[Any], object] = (
-        lambda net: net  # what is done to a network once its weights are there
-    )
+    # the longest sequence, from the config
+    context: Callable[[Any], int] = lambda config: int(config.max_position_embeddings)
+    # of each layer, how far a row sees to either side; None, or none: all
+    reaches: Callable[[Any], tuple[int | None, ...]] = lambda config: ()
+    # what is done to a network once its weights are there
+    prepare: Callable[[Any], object] = lambda net: net
     gguf: bool = False  # also read from files of llama.cpp
     keeps: bool = True  # its network takes a cache of keys and values
     experts: bool = False  # its layers, or some of them, are mixtures of experts
@@ -140,6 +132,8 @@ class Family:
         fields = {k: v for k, v in self.translate(raw).items() if not _is_transformers_own(k)}
         # Where config.json is silent, a class's own ids belong to another vocabulary.
         fields = {"bos_token_id": None, "eos_token_id": None, **fields}
+        if self.direction is not Direction.CAUSAL:
+            fields["is_causal"] = False
         config: PretrainedConfig = self.network_class.config_class(**fields)
         return config
 

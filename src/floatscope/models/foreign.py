@@ -6,10 +6,12 @@ has the same parameters and an empty module per layer, and `SdpaCalls` assigns t
 to the n-th of these modules. This module neither loads nor changes a network.
 """
 
+from collections.abc import Callable, Collection
 from types import SimpleNamespace
 from typing import Any
 
 import torch
+from jaxtyping import Float
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 from transformers import AttentionInterface, PreTrainedModel
@@ -20,7 +22,7 @@ from .families import FAMILIES
 from .family import Direction, Family
 from .model import Model
 from .registry import family_by_name
-from .stated import Stated
+from .spec import Stated
 
 _SDPA = torch.nn.functional.scaled_dot_product_attention
 _SIZES = {
@@ -137,8 +139,8 @@ class SdpaCalls(TorchFunctionMode):
 
     def __torch_function__(
         self,
-        func: Any,
-        types: Any,
+        func: Callable[..., Any],
+        types: Collection[type],
         args: tuple[Any, ...] = (),
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
@@ -157,15 +159,15 @@ class SdpaCalls(TorchFunctionMode):
 
     def _attend(
         self,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
+        query: Float[Tensor, "b h q d"],
+        key: Float[Tensor, "b kv k d"],
+        value: Float[Tensor, "b kv k dv"],
         attn_mask: Tensor | None = None,
         dropout_p: float = 0.0,
         is_causal: bool = False,
         scale: float | None = None,
         enable_gqa: bool = False,
-    ) -> Tensor:
+    ) -> Float[Tensor, "b h q dv"]:
         if self._next == len(self._layers):
             raise CaptureError(
                 f"more than {self._next} calls of SDPA in a forward of {self._next} layers",

@@ -41,7 +41,7 @@ class Header:
     @property
     def held(self) -> Held:
         """Number of tensors and weights in the file."""
-        return Held(len(self.tensors), sum(math.prod(t.shape) for t in self.tensors.values()))
+        return Held(frozenset(self.tensors), sum(math.prod(t.shape) for t in self.tensors.values()))
 
 
 def read(path: Path) -> Header:

@@ -129,10 +129,12 @@ def config_of(header: Header, path: Path, *, told: bool = False) -> tuple[Family
 
 
 def network_of(
-    header: Header, path: Path, kind: Family, config: PretrainedConfig, dtype: torch.dtype
+    header: Header, path: Path, kind: Family, empty: PreTrainedModel, dtype: torch.dtype
 ) -> PreTrainedModel:
     """Build the network, after checking that all its tensors are present and none is left over."""
-    expected = sizes.shapes(kind, config)
+    # One that is tied to another is not named twice.
+    expected = {name: tuple(p.shape) for name, p in empty.named_parameters()}
+    config = empty.config
     places: dict[str, list[Place]] = {}
     for theirs in sorted(header.tensors):  # an expert's gate before its up
         places.setdefault(_name(theirs), []).append(header.tensors[theirs])

@@ -5,7 +5,7 @@ an adapter and determines how the network is used: direction, mask, dtype.
 """
 
 import importlib.util
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -13,85 +13,85 @@ import torch
 from transformers import PreTrainedModel
 
 from ..errors import ModelError
-from . import adapters, attention_hook, devices, opening, outline, permuted, source, stated, twin
+from . import adapters, attention_hook, devices, opening, outline, permuted
 from .model import Model
 from .opening import Opened
 from .registry import family_by_name, family_of
-from .stated import Stated
+from .spec import Stated
 
 M = TypeVar("M", bound=Model)
 
 
-def load(
-    where: str | Path | PreTrainedModel,
-    *,
-    into: type[M],
-    name: str | None = None,
-    adapter: str | Path | None = None,
-    dtype: str | torch.dtype = "auto",
-    device: str | torch.device | None = None,
-    tokenizer: Any = None,
-    family: str | None = None,
-    direction: str | None = None,
-    block: int | None = None,
-    shift: int | None = None,
-    mask_id: int | None = None,
-    override_mask: bool | None = None,
-    grid: str | None = None,
-    revision: str | None = None,
-    weights: str = permuted.TRAINED,
-    seed: int = 0,
-) -> M:
-    """Load `where` as a model of class `into`; see `floatscope.load` for the arguments."""
-    permuted.require_known(weights, seed)
-    asked = Stated(name, family, direction, block, shift, mask_id, override_mask, grid)
+@dataclass(frozen=True, kw_only=True)
+class Options(Stated):
+    """Options of `floatscope.load`, whose documentation says what they mean."""
+
+    adapter: str | Path | None = None
+    dtype: str | torch.dtype = "auto"
+    device: str | torch.device | None = None
+    tokenizer: Any = None
+    revision: str | None = None
+    weights: str = permuted.TRAINED
+    seed: int = 0
+
+
+def load(where: str | Path | PreTrainedModel, *, into: type[M], **options: Any) -> M:
+    """Load `where` as a model of class `into`; `options` are the fields of Options."""
+    asked = Options(**options)
+    permuted.require_known(asked.weights, asked.seed)
     if isinstance(where, PreTrainedModel):
-        if adapter is not None or dtype != "auto" or device is not None or revision is not None:
-            raise ModelError(
-                "adapter, dtype, device and revision are for loading, and this network is loaded",
-                "Leave them out; merge an adapter and use network.to(...) before.",
-            )
-        opened = _given(where, tokenizer, family)
-        devices.require_here(opened.net, opened.name)
-        opened = replace(opened, name=name or opened.name)
-        if weights == permuted.PERMUTED:
-            opened = replace(opened, net=permuted.copied(opened.net, seed))
-        model = _model(opened, asked, into)
+        model = _of_network(where, asked, into)
     else:
-        spread = device == devices.SPREAD
-        if spread and adapter is not None:
-            raise ModelError("device='auto' with an adapter", "Merge it first, or use one device.")
-        if spread and importlib.util.find_spec("accelerate") is None:
-            raise ModelError("device='auto' needs the package accelerate", "pip install accelerate")
-        device = _device(None if spread else device)
-        wanted = _dtype(dtype, device)
-        path, part = source.locate(where, revision), twin.adapter(where, adapter)
-        source.require_no_other_adapter(path, part)
-        asked = asked.over(stated.read(part).over(stated.read(outline.folder(path))))
-        # A merge is made with all digits, and cast afterwards.
-        exact = wanted if part is None or wanted is torch.float64 else torch.float32
-        told = asked.direction is not None
-        opened = opening.opened(path, exact, tokenizer, asked.family, told=told, spread=spread)
-        changes = None if part is None else adapters.read(part)
-        if changes is not None:
-            adapters.merge(opened.net, changes, opened.kind.key_mapping)
-        called = asked.name or (str(where) if adapter is None else f"{where} + {adapter}")
-        model = _model(replace(opened, name=called), asked, into)
-        if changes is not None:
-            adapters.reproduce(model, changes.path)
-        _cast(model.net, wanted)
-        if spread:
-            devices.require_here(model.net, model.name)
-        else:
-            model.net.to(device)
-        if weights == permuted.PERMUTED:
-            permuted.permute(model.net, seed)
-        full = getattr(model.net.config, "rope_full_precision", True)
-        if opened.kind.fp32_rope and full and wanted is not torch.float32:
-            model.net.set_attn_implementation(attention_hook.NAME)
-            attention_hook.rotate_in_fp32(model.net)
-    if weights == permuted.PERMUTED:
-        model.name = permuted.named(model.name, seed)
+        model = _of_checkpoint(where, asked, into)
+    if asked.weights == permuted.PERMUTED:
+        model.name = permuted.named(model.name, asked.seed)
+    return model
+
+
+def _of_network(net: PreTrainedModel, asked: Options, into: type[M]) -> M:
+    given = (asked.adapter, asked.dtype, asked.device, asked.revision)
+    if given != (None, "auto", None, None):
+        raise ModelError(
+            "adapter, dtype, device and revision are for loading, and this network is loaded",
+            "Leave them out; merge an adapter and use network.to(...) before.",
+        )
+    opened = _given(net, asked.tokenizer, asked.family)
+    devices.require_here(opened.net, opened.name)
+    if asked.weights == permuted.PERMUTED:
+        opened = replace(opened, net=permuted.copied(opened.net, asked.seed))
+    return _model(replace(opened, name=asked.name or opened.name), asked, into)
+
+
+def _of_checkpoint(where: str | Path, asked: Options, into: type[M]) -> M:
+    spread = asked.device == devices.SPREAD
+    if spread and asked.adapter is not None:
+        raise ModelError("device='auto' with an adapter", "Merge it first, or use one device.")
+    if spread and importlib.util.find_spec("accelerate") is None:
+        raise ModelError("device='auto' needs the package accelerate", "pip install accelerate")
+    device = _device(None if spread else asked.device)
+    wanted = _dtype(asked.dtype, device)
+    path, part, use = outline.located(where, asked, asked.adapter, asked.revision)
+    # A merge is made with all digits, and cast afterwards.
+    exact = wanted if part is None or wanted is torch.float64 else torch.float32
+    told = use.direction is not None
+    opened = opening.opened(path, exact, asked.tokenizer, use.family, told=told, spread=spread)
+    changes = None if part is None else adapters.read(part)
+    if changes is not None:
+        adapters.merge(opened.net, changes, opened.kind.key_mapping)
+    model = _model(replace(opened, name=str(use.name)), use, into)
+    if changes is not None:
+        adapters.reproduce(model, changes.path)
+    _cast(model.net, wanted)
+    if spread:
+        devices.require_here(model.net, model.name)
+    else:
+        model.net.to(device)
+    if asked.weights == permuted.PERMUTED:
+        permuted.permute(model.net, asked.seed)
+    full = getattr(model.net.config, "rope_full_precision", True)
+    if opened.kind.fp32_rope and full and wanted is not torch.float32:
+        model.net.set_attn_implementation(attention_hook.NAME)
+        attention_hook.rotate_in_fp32(model.net)
     return model
 
 

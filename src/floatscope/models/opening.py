@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 from safetensors import safe_open
-from transformers import PretrainedConfig, PreTrainedModel
+from transformers import PreTrainedModel
 from transformers.utils import logging as hf_logging
 
 from ..errors import ModelError, foreign
@@ -33,6 +33,21 @@ class Opened:
     generation: Any = None  # where it says more end tokens than its config
 
 
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Silence transformers' loading reports; the errors raised here are more specific."""
+    level, bar = hf_logging.get_verbosity(), hf_logging.is_progress_bar_enabled()
+    hf_logging.set_verbosity_error()
+    hf_logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        hf_logging.set_verbosity(level)
+        if bar:
+            hf_logging.enable_progress_bar()
+
+
+@_quiet()
 def opened(
     path: Path,
     dtype: torch.dtype,
@@ -47,18 +62,6 @@ def opened(
     `told`: the user gave the direction, so a disguised architecture is accepted. `spread`: place the
     layers on all devices.
     """
-    with _quiet():
-        return _read(path, dtype, tokenizer, family, told, spread)
-
-
-def _read(
-    path: Path,
-    dtype: torch.dtype,
-    tokenizer: Any,
-    family: str | None,
-    told: bool,
-    spread: bool,
-) -> Opened:
     if path.suffix == ".gguf" and spread:
         raise ModelError("device='auto' with a GGUF file", "Name one device, or give safetensors.")
     if path.suffix == ".gguf" and family is not None:
@@ -74,8 +77,8 @@ def _read(
     return Opened(str(path), kind, net.eval(), tokenizer, generation)
 
 
-def described(path: Path, family: str | None) -> tuple[Family, PretrainedConfig]:
-    """Return family and config of a directory's checkpoint, without reading weights."""
+def described(path: Path, family: str | None) -> tuple[Family, PreTrainedModel]:
+    """Build the network that a directory describes, on the meta device: no weights are read."""
     source.require_files(path)
     raw = source.read_config(path)
     kind = family_by_name(family) if family else family_of(source.architecture(raw, path), path)
@@ -90,22 +93,23 @@ def described(path: Path, family: str | None) -> tuple[Family, PretrainedConfig]
                 f"{file} has no field {error}, which {kind.name} needs", _COPY_CONFIG
             ) from error
         sizes.require_sound(config, file)
-    return kind, config
+    with foreign(ModelError, f"{path}: the weights cannot be read", _COPY_WEIGHTS):
+        held = sizes.in_safetensors(source.weight_files(path))
+        net = sizes.without_weights(kind, config, path, held)
+        sizes.require_experts(config, path, held)
+    return kind, net
 
 
 def _from_directory(
     path: Path, dtype: torch.dtype, family: str | None, spread: bool
 ) -> tuple[Family, PreTrainedModel]:
-    kind, config = described(path, family)
+    kind, empty = described(path, family)
     with foreign(ModelError, f"{path}: the weights cannot be read", _COPY_WEIGHTS):
-        files = source.weight_files(path)
-        sizes.require_held(kind, config, path, sizes.in_safetensors(files))
-        sizes.require_experts(config, path, files)
         try:
             net, info = kind.network_class.from_pretrained(
                 None,  # given a directory, transformers would look there for adapters and other weights
-                config=config,
-                state_dict=_tensors(files),
+                config=empty.config,
+                state_dict=_tensors(source.weight_files(path)),
                 key_mapping=kind.key_mapping or None,
                 dtype=dtype,
                 attn_implementation="sdpa",
@@ -144,19 +148,5 @@ def _from_gguf(path: Path, dtype: torch.dtype, told: bool) -> tuple[Family, PreT
     with foreign(ModelError, f"{path}: the file cannot be read", _COPY_WEIGHTS):
         kind, config = gguf_network.config_of(header, path, told=told)
         sizes.require_sound(config, path)
-        sizes.require_held(kind, config, path, header.held)
-        return kind, gguf_network.network_of(header, path, kind, config, dtype)
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Silence transformers' loading reports; the errors raised here are more specific."""
-    level, bar = hf_logging.get_verbosity(), hf_logging.is_progress_bar_enabled()
-    hf_logging.set_verbosity_error()
-    hf_logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        hf_logging.set_verbosity(level)
-        if bar:
-            hf_logging.enable_progress_bar()
+        empty = sizes.without_weights(kind, config, path, header.held)
+        return kind, gguf_network.network_of(header, path, kind, empty, dtype)

@@ -1,73 +1,50 @@
-"""A model without its weights: what config.json, floatscope.json and the tokenizer say about it.
+"""A model without its weights: what config.json, floatscope.json and the tokenizer say of it.
 
-This is enough to refuse a sampler, a setting or a prompt that cannot work, before a worker starts or a
-network is read. `loading` derives the same facts with the same function, so the two agree.
+Enough to refuse a sampler, a setting or a prompt that cannot work, before a worker starts or weights are
+read. `loading` finds and settles the same facts by the same functions, so that the two cannot differ.
 """
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from ..errors import ModelError
 from . import opening, sizes, source, special, stated, twin
 from .family import Direction, Family, Grid
+from .model import Model
 from .pair import PAIR
-from .spec import ModelSpec
-from .stated import Stated
+from .spec import ModelSpec, Stated
 
 
-@dataclass(frozen=True)
-class Outline:
-    """The facts about a model that decoding needs, without the model."""
-
-    name: str
-    tokenizer: Any
-    direction: Direction
-    block: int | None
-    grid: Grid
-    mask_id: int | None
-    end_ids: tuple[int, ...]
-    chat: bool
-    vocab_size: int
-    context: int
-    special_ids: frozenset[int]
-    template_arguments: dict[str, Any]
-
-    @property
-    def is_diffusion(self) -> bool:
-        return self.mask_id is not None
-
-
-def outlined(spec: ModelSpec) -> Outline | None:
-    """Return the outline of a local or embedded checkpoint, or raise the error that `load` would raise.
-
-    None for a hub id or a GGUF file, which need more than a few small files.
-    """
-    path = Path(spec.where).expanduser()
-    if spec.where in PAIR:
-        path = source.locate(spec.where, None)
-    if not path.is_dir() or source.locate(str(path), None).suffix == ".gguf":
-        return None
-    said = {field.name: getattr(spec, field.name) for field in fields(Stated)}
-    part = twin.adapter(spec.where, spec.adapter)
+def located(
+    where: str | Path, asked: Stated, adapter: str | Path | None, revision: str | None = None
+) -> tuple[Path, Path | None, Stated]:
+    """Find a checkpoint and its adapter; add what their floatscope.json say to what is asked."""
+    path, part = source.locate(where, revision), twin.adapter(where, adapter)
     source.require_no_other_adapter(path, part)
-    asked = Stated(**said).over(stated.read(part).over(stated.read(path)))
-    kind, config = opening.described(path, asked.family)
-    tokenizer = source.tokenizer(path, kind)
-    if asked.direction is None:
+    folder = path if path.is_dir() else path.parent
+    use = asked.over(stated.read(part).over(stated.read(folder)))
+    called = str(where) if adapter is None else f"{where} + {adapter}"
+    return path, part, replace(use, name=use.name or called)
+
+
+def outlined(spec: ModelSpec) -> Model | None:
+    """The model of a directory or of an embedded checkpoint, without weights: they are on the meta device.
+
+    It is refused as `load` would refuse it. None where it takes more than a few small files: a hub id, a
+    GGUF file.
+    """
+    if spec.where not in PAIR and not Path(spec.where).expanduser().is_dir():
+        return None
+    path, _, use = located(spec.where, spec, spec.adapter)
+    if path.suffix == ".gguf":
+        return None
+    kind, net = opening.described(path, use.family)
+    tokenizer, generation = source.tokenizer(path, kind), source.read_generation(path)
+    if use.direction is None:
         special.require_undisguised(str(path), kind, source.read_config(path), tokenizer)
-    name = asked.name or (spec.where if spec.adapter is None else f"{spec.where} + {spec.adapter}")
-    facts = settled(name, kind, config, source.read_generation(path), tokenizer, asked)
-    ids = {i for i in (*facts["end_ids"], facts["mask_id"]) if i is not None}
-    return Outline(
-        name=name,
-        tokenizer=tokenizer,
-        **{key: facts[key] for key in ("direction", "block", "grid", "mask_id", "end_ids", "chat")},
-        vocab_size=int(config.vocab_size),
-        context=kind.context(config),
-        special_ids=frozenset(ids | set(getattr(tokenizer, "all_special_ids", ()))),
-        template_arguments=kind.template_arguments,
-    )
+    facts = settled(str(use.name), kind, net.config, generation, tokenizer, use)
+    return Model(name=str(use.name), net=net, tokenizer=tokenizer, **facts)
 
 
 def settled(
@@ -85,12 +62,13 @@ def settled(
             "Say which id is the mask: load(..., mask_id=...), 'DIR,mask_id=N'; or correct mask_token_id "
             "or eos_token_id in its files.",
         )
+    shifts = (asked.shift, getattr(config, "shift_logits", None), kind.shift)  # a GGUF file says it
     return {
         "family": replace(kind, direction=toward),
         "direction": toward,
         "block": block,
         "grid": _grid(kind, asked.grid, toward),
-        "shift": _shift(kind, config) if asked.shift is None else asked.shift,
+        "shift": int(next(shift for shift in shifts if shift is not None)),
         "mask_id": mask,
         "end_ids": ends,
         "chat": special.chat_template_fits(name, tokenizer, kind.template_arguments),
@@ -112,11 +90,6 @@ def _require_full_attention(name: str, kind: Family, config: Any) -> None:
             f"{kind.name} with full_attention alone",
             "Write full_attention for every layer if the context fits the window.",
         )
-
-
-def folder(path: Path) -> Path:
-    """Return the directory that may hold a floatscope.json."""
-    return path if path.is_dir() else path.parent
 
 
 def _block(kind: Family, config: Any, asked: Stated) -> int | None:
@@ -146,12 +119,6 @@ def _direction(kind: Family, given: str | None, block: int | None) -> Direction:
             "others take none, unless direction='block-causal' says that it decodes in blocks.",
         )
     return toward
-
-
-def _shift(kind: Family, config: Any) -> int:
-    """Return the shift that a GGUF file states, or else the family's."""
-    said = getattr(config, "shift_logits", None)
-    return kind.shift if said is None else int(said)
 
 
 def _grid(kind: Family, given: str | None, toward: Direction) -> Grid:

@@ -5,6 +5,7 @@ from pathlib import Path
 from ..errors import ModelError, did_you_mean
 from .families import FAMILIES
 from .family import Family
+from .spec import ModelSpec
 
 
 def family_of(architecture: str | None, where: str | Path) -> Family:
@@ -24,6 +25,14 @@ def family_of(architecture: str | None, where: str | Path) -> Family:
 def family_by_name(name: str) -> Family:
     require_family(name)
     return FAMILIES[name.lower()]
+
+
+def require_loadable(spec: ModelSpec, *, elsewhere: bool) -> None:
+    """Refuse a model that is nowhere, unless it may be on another machine, or of no known family."""
+    if not elsewhere:
+        spec.require_there()
+    if spec.family:
+        require_family(spec.family)
 
 
 def require_family(name: str) -> None:

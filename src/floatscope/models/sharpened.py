@@ -145,9 +145,8 @@ def _mean_entropy(
     mean = (weight * known).sum(-1)
     variance = (weight * known**2).sum(-1) - mean**2
     entropy = torch.logsumexp(scores * scale, -1) - scale[..., 0] * mean
-    several = (
-        counts > 1
-    )  # a row that sees one key has no entropy, and one that is not counted sees none
+    # a row that sees one key has no entropy, and one that is not counted sees none
+    several = counts > 1
     most = counts.clamp(min=2).log()
     number = several.sum((0, 2)).clamp(min=1)
     value = (entropy / most * several).sum((0, 2)) / number

@@ -20,6 +20,7 @@ from ..errors import ModelError
 from .family import Family
 
 _REMEDY = "Copy the checkpoint again, or correct the number."
+_OTHER_CONFIG = "The config belongs to another checkpoint, or files are missing: copy it again."
 _SIZES = (
     "vocab_size",
     "hidden_size",
@@ -37,7 +38,7 @@ _LARGEST = 2**31 - 1
 class Held:
     """The number of tensors and weights in a checkpoint's files."""
 
-    tensors: int
+    tensors: frozenset[str]  # their names
     weights: int
 
 
@@ -76,56 +77,52 @@ def require_sound(config: PretrainedConfig, where: Path) -> None:
 
 def in_safetensors(files: Iterable[Path]) -> Held:
     """Count tensors and weights from the headers of safetensors files."""
-    tensors = weights = 0
+    weights: dict[str, int] = {}
     for file in files:
         with safe_open(file, framework="pt") as content:
             for name in content.keys():  # noqa: SIM118
-                tensors += 1
-                weights += math.prod(content.get_slice(name).get_shape())
-    return Held(tensors, weights)
+                weights[name] = math.prod(content.get_slice(name).get_shape())
+    return Held(frozenset(weights), sum(weights.values()))
 
 
-def require_experts(config: PretrainedConfig, path: Path, files: Iterable[Path]) -> None:
+def require_experts(config: PretrainedConfig, path: Path, held: Held) -> None:
     """Refuse files that lack an expert: experts are separate in the files and are joined on loading."""
     count = getattr(config, "num_experts", None) or getattr(config, "n_routed_experts", None)
     if not count:
         return
-    names = [name for file in files for name in _names(file)]
-    single = [found for found in map(_EXPERT.fullmatch, names) if found]
+    single = [found for found in map(_EXPERT.fullmatch, held.tensors) if found]
     places = {(found[1], found[3]) for found in single}
     parts = {part for _, part in places}
     every = {f"{of}{n}.{part}" for of, _ in places for n in range(int(count)) for part in parts}
-    require_complete(path, every - set(names), [], [])
+    require_complete(path, every - held.tensors, [], [])
 
 
 _EXPERT = re.compile(r"(.+\.experts\.)(\d+)\.(.+)")
 
 
-def _names(file: Path) -> list[str]:
-    with safe_open(file, framework="pt") as content:
-        return list(content.keys())
+def without_weights(
+    kind: Family, config: PretrainedConfig, where: Path, held: Held
+) -> PreTrainedModel:
+    """Build the network on the meta device, where it takes no memory; refuse one far larger than its files.
 
-
-def require_held(kind: Family, config: PretrainedConfig, where: Path, held: Held) -> None:
-    """Refuse a network far larger than its files. Single missing tensors are named later."""
+    A few tensors short is told by name, later.
+    """
     layers = int(config.num_hidden_layers)
-    if layers > held.tensors:
+    if layers > len(held.tensors):
         raise ModelError(
-            f"{where}: {layers} layers by its config, and {held.tensors} tensors in its files",
-            "The config belongs to another checkpoint, or files are missing: copy it again.",
+            f"{where}: {layers} layers by its config, and {len(held.tensors)} tensors in its files",
+            _OTHER_CONFIG,
         )
-    wanted = sum(p.numel() for p in _empty(kind, config).parameters())
+    with torch.device("meta"):
+        net = kind.network_class(config)
+    wanted = sum(p.numel() for p in net.parameters())
     if wanted > 2 * held.weights + 1_000_000:
         raise ModelError(
             f"{where}: a network of {wanted:,} weights by its config, and {held.weights:,} in "
             "its files",
-            "The config belongs to another checkpoint, or files are missing: copy it again.",
+            _OTHER_CONFIG,
         )
-
-
-def shapes(kind: Family, config: PretrainedConfig) -> dict[str, tuple[int, ...]]:
-    """Return the shape of every tensor of the network; tied tensors are listed once."""
-    return {name: tuple(p.shape) for name, p in _empty(kind, config).named_parameters()}
+    return net
 
 
 def require_complete(
@@ -135,11 +132,12 @@ def require_complete(
     mis_shaped: Iterable[tuple[Any, ...]],
 ) -> None:
     """Refuse a network with a missing, extra or mis-shaped tensor: self-check 1."""
+    shapes_differ = [f"{name} is {tuple(a)}, expected {tuple(b)}" for name, a, b in mis_shaped]
     problems = []
     for what, names in (
         ("missing", sorted(missing)),
         ("left over", sorted(left_over)),
-        ("mis-shaped", sorted(_mismatch(*key) for key in mis_shaped)),
+        ("mis-shaped", sorted(shapes_differ)),
     ):
         if names:
             more = f" and {len(names) - 3} more" if len(names) > 3 else ""
@@ -149,13 +147,3 @@ def require_complete(
             f"self-check 'every tensor loaded' failed for {path}: {'; '.join(problems)}",
             "The weights do not belong to this config.json, or the download is incomplete.",
         )
-
-
-def _mismatch(name: str, actual: Any, expected: Any) -> str:
-    return f"{name} is {tuple(actual)}, expected {tuple(expected)}"
-
-
-def _empty(kind: Family, config: PretrainedConfig) -> PreTrainedModel:
-    """Build the network without weights, which takes no memory."""
-    with torch.device("meta"):
-        return kind.network_class(config)

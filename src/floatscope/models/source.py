@@ -58,19 +58,15 @@ def _from_hub(repo: str, revision: str | None) -> Path:
         raise ModelError(
             f"no model {repo} on the hub", "Check the name; private models need hf auth login."
         ) from error
-    except (OSError, errors.HfHubHTTPError, errors.LocalEntryNotFoundError) as error:
-        raise ModelError(
-            f"{repo} is neither a directory here nor can the hub be reached",
-            "Go online once to fetch it, or give the directory of a copy.",
-        ) from error
     except Exception as error:
         # The hub's client lets its transport's exceptions through, and these change with it.
-        if type(error).__module__.split(".")[0].startswith(("httpx", "httpcore", "requests")):
-            raise ModelError(
-                f"{repo} is neither a directory here nor can the hub be reached ({error})",
-                "Go online once to fetch it, or give the directory of a copy.",
-            ) from error
-        raise
+        transport = type(error).__module__.startswith(("httpx", "httpcore", "requests"))
+        if not transport and not isinstance(error, OSError | errors.HfHubHTTPError):
+            raise
+        raise ModelError(
+            f"{repo} is neither a directory here nor can the hub be reached ({error})",
+            "Go online once to fetch it, or give the directory of a copy.",
+        ) from error
 
 
 def require_files(path: Path) -> None:
@@ -156,42 +152,35 @@ def require_safetensors(path: Path) -> None:
     if not files:
         raise ModelError(f"{path} holds no *.safetensors file", "The checkpoint is incomplete.")
     for file in files:
-        start = _starts(file)
+        try:
+            with opened(file) as content:
+                start = content.read(9)
+        except (FileNotFoundError, Unreadable) as error:
+            raise ModelError(f"{file} cannot be read: {error}", "Copy it again.") from error
         # A header of 128, 384, … bytes begins as a pickle does: its length's lowest byte is 0x80.
         if start.startswith(_PICKLES) and start[8:9] != b"{":
             raise _pickled(path, file.name)
     for index in path.glob("*.safetensors.index.json"):
-        for name in _index(index).values():
-            if (
-                not isinstance(name, str)
-                or not name.endswith(".safetensors")
-                or Path(name).name != name
-            ):
-                raise ModelError(
-                    f"{index} names {name!r}: expected a *.safetensors file beside it",
-                    "Repair the index, or convert the weights to safetensors first.",
-                )
+        _index(index)
 
 
 _PICKLES = (b"\x80", b"PK\x03\x04")  # a pickle, and torch's zip of pickles
 
 
-def _starts(file: Path) -> bytes:
-    try:
-        with opened(file) as content:
-            return content.read(9)
-    except (FileNotFoundError, Unreadable) as error:
-        raise ModelError(f"{file} cannot be read: {error}", "Copy it again.") from error
-
-
-def _index(file: Path) -> dict[str, Any]:
-    """Return the map from tensor to file."""
+def _index(file: Path) -> dict[str, str]:
+    """Tensor → file, which lies beside the index."""
     try:
         names = read_object(file).get("weight_map")
     except (FileNotFoundError, Unreadable) as error:
         raise ModelError(f"{file} cannot be read: {error}", "Copy it again.") from error
     if not isinstance(names, dict):
         raise ModelError(f"{file} does not say which file holds what", "Copy it again.")
+    for name in names.values():
+        if type(name) is not str or Path(name).suffix != ".safetensors" or Path(name).name != name:
+            raise ModelError(
+                f"{file} names {name!r}: expected a *.safetensors file beside it",
+                "Repair the index, or convert the weights to safetensors first.",
+            )
     return names
 
 

@@ -29,13 +29,11 @@ HUB_ID = re.compile(r"(?!\.)[\w.-]+/[\w.-]+")
 _FORM = "[NAME=]WHERE[,SETTING=VALUE …]"
 
 
-@dataclass(frozen=True)
-class ModelSpec:
-    """A model's location and settings. None leaves a setting to the checkpoint, floatscope.json or family."""
+@dataclass(frozen=True, kw_only=True)
+class Stated:
+    """What a network is called and used as; None where nothing is said."""
 
-    where: str
     name: str | None = None
-    adapter: str | None = None
     family: str | None = None
     direction: str | None = None
     block: int | None = None
@@ -43,6 +41,29 @@ class ModelSpec:
     mask_id: int | None = None
     override_mask: bool | None = None
     grid: str | None = None
+
+    def over(self, other: "Stated") -> "Stated":
+        """Return these settings, completed by the other ones where these are None.
+
+        A direction brings its block and grid with it, a mask_id its override_mask.
+        """
+        said = {}
+        for field in fields(Stated):
+            value = getattr(self, field.name)
+            said[field.name] = getattr(other, field.name) if value is None else value
+        if self.direction is not None:
+            said["block"], said["grid"] = self.block, self.grid
+        if self.mask_id is not None:
+            said["override_mask"] = self.override_mask
+        return Stated(**said)
+
+
+@dataclass(frozen=True)
+class ModelSpec(Stated):
+    """A model's location and settings. None leaves a setting to the checkpoint, floatscope.json or family."""
+
+    where: str
+    adapter: str | None = None
     revision: str | None = None
     device: str | None = None
     dtype: str | None = None
@@ -196,4 +217,6 @@ def located(text: str, folder: Path) -> str:
 
 
 def _settings() -> str:
-    return ", ".join(field.name for field in fields(ModelSpec))
+    return ", ".join(
+        ["where", *(field.name for field in fields(ModelSpec) if field.name != "where")]
+    )

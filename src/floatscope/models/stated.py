@@ -4,43 +4,14 @@ An adapter's file overrides its base's, and an argument of `load` overrides both
 network is used; config.json says what the network is.
 """
 
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from pathlib import Path
 
 from ..errors import ModelError
 from .source import read_json
-from .spec import expected_of
+from .spec import Stated, expected_of
 
 FILE = "floatscope.json"
-
-
-@dataclass(frozen=True)
-class Stated:
-    """Settings of a model; None leaves a setting open."""
-
-    name: str | None = None
-    family: str | None = None
-    direction: str | None = None
-    block: int | None = None
-    shift: int | None = None
-    mask_id: int | None = None
-    override_mask: bool | None = None
-    grid: str | None = None
-
-    def over(self, other: "Stated") -> "Stated":
-        """Fill the open settings from `other`.
-
-        A direction brings its block and grid with it, a mask_id its override_mask.
-        """
-        said = {
-            name: getattr(other if value is None else self, name)
-            for name, value in vars(self).items()
-        }
-        if self.direction is not None:
-            said["block"], said["grid"] = self.block, self.grid
-        if self.mask_id is not None:
-            said["override_mask"] = self.override_mask
-        return Stated(**said)
 
 
 def read(folder: Path | None) -> Stated:

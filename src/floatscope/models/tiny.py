@@ -64,16 +64,12 @@ def write(family: str, path: str | Path, shape: Shape | None = None, *, shards: 
     path, shape = Path(path), shape or Shape()
     path.mkdir(parents=True, exist_ok=True)
     name = family_by_name(family).name
-    config = _config(name, shape)
+    ends = {"bos_token_id": BEGIN, "eos_token_id": END, "pad_token_id": PAD}
+    config = ends | FORMATS[name].config(shape)
     (path / "config.json").write_text(json.dumps(config, indent=1))
     _write_weights(_weights(name, config, shape), path, shards)
     _write_tokenizer(path, bare=name == "Dream")
     return path
-
-
-def _config(name: str, s: Shape) -> dict[str, Any]:
-    ends = {"bos_token_id": BEGIN, "eos_token_id": END, "pad_token_id": PAD}
-    return ends | FORMATS[name].config(s)
 
 
 def _weights(name: str, config: dict[str, Any], s: Shape) -> dict[str, Tensor]:

@@ -42,9 +42,14 @@ def _sizes(s: Any) -> Config:
     }
 
 
-def _code(file: str, **classes: str) -> Config:
-    """Return the fields that announce modelling code of a checkpoint; no code is written or run."""
-    return {"auto_map": {name: f"{file}.{of}" for name, of in classes.items()}}
+def _own(architecture: str, model_type: str, file: str, *automatic: str, **others: str) -> Config:
+    """What says that a checkpoint brings modelling code of its own; none of it is written or run.
+
+    `automatic`: transformers' classes that stand for the architecture; `others`: those for another class.
+    """
+    classes = dict.fromkeys(automatic, architecture) | others
+    code = {name: f"{file}.{of}" for name, of in classes.items()}
+    return {"architectures": [architecture], "model_type": model_type, "auto_map": code}
 
 
 def split_experts(weights: Weights) -> Weights:
@@ -81,15 +86,13 @@ def _qwen3(s: Any) -> Config:
 
 
 def _dream(s: Any) -> Config:
-    own = {"mask_token_id": 259, **_code("modeling_dream", AutoModel="DreamModel")}
-    return _stock("DreamModel", "Dream")(s) | own
+    own = _own("DreamModel", "Dream", "modeling_dream", "AutoModel")
+    return _sizes(s) | own | {"mask_token_id": 259}
 
 
 def _llada(s: Any) -> Config:
     return {
-        "architectures": ["LLaDAModelLM"],
-        "model_type": "llada",
-        **_code("modeling_llada", AutoModelForCausalLM="LLaDAModelLM"),
+        **_own("LLaDAModelLM", "llada", "modeling_llada", "AutoModelForCausalLM"),
         "block_type": "llama",
         "layer_norm_type": "rms",
         "activation_type": "silu",
@@ -131,12 +134,12 @@ def _llada_names(weights: Weights) -> Weights:
 
 def _llada_moe(s: Any) -> Config:
     config = _sizes(s) | {
-        "architectures": ["LLaDAMoEModelLM"],
-        "model_type": "llada",
-        **_code(
+        **_own(
+            "LLaDAMoEModelLM",
+            "llada",
             "modeling_lladamoe",
+            "AutoModelForCausalLM",
             AutoModel="LLaDAMoEModel",
-            AutoModelForCausalLM="LLaDAMoEModelLM",
         ),
         "num_key_value_heads": s.heads,
         "rms_norm_eps": 1e-5,
@@ -165,9 +168,7 @@ def _llada_moe(s: Any) -> Config:
 
 def _rnd1(s: Any) -> Config:
     return _sizes(s) | {
-        "architectures": ["RND1LM"],
-        "model_type": "rnd1",
-        **_code("modeling_rnd", AutoModelForMaskedLM="RND1LM"),
+        **_own("RND1LM", "rnd1", "modeling_rnd", "AutoModelForMaskedLM"),
         "attention_bias": False,
         "head_dim": s.width // s.heads,
         "decoder_sparse_step": 1,
@@ -188,9 +189,7 @@ def _rnd1(s: Any) -> Config:
 
 def _llada2(s: Any) -> Config:
     return _sizes(s) | {
-        "architectures": ["LLaDA2MoeModelLM"],
-        "model_type": "llada2_moe",
-        **_code("modeling_llada2_moe", AutoModelForCausalLM="LLaDA2MoeModelLM"),
+        **_own("LLaDA2MoeModelLM", "llada2_moe", "modeling_llada2_moe", "AutoModelForCausalLM"),
         "first_k_dense_replace": 1,
         "head_dim": s.width // s.heads,
         "moe_intermediate_size": s.ffn // 2,
@@ -240,9 +239,7 @@ def _llada2_names(weights: Weights) -> Weights:
 
 def _sdar(s: Any) -> Config:
     return _sizes(s) | {
-        "architectures": ["SDARForCausalLM"],
-        "model_type": "sdar",
-        **_code("modeling_sdar", AutoModelForCausalLM="SDARForCausalLM"),
+        **_own("SDARForCausalLM", "sdar", "modeling_sdar", "AutoModelForCausalLM"),
         "attention_bias": False,
         "head_dim": s.width // s.heads,
         "rope_scaling": None,
@@ -253,9 +250,7 @@ def _sdar(s: Any) -> Config:
 
 def _sdar_moe(s: Any) -> Config:
     return _sdar(s) | {
-        "architectures": ["SDARMoeForCausalLM"],
-        "model_type": "sdar_moe",
-        **_code("modeling_sdar_moe", AutoModelForCausalLM="SDARMoeForCausalLM"),
+        **_own("SDARMoeForCausalLM", "sdar_moe", "modeling_sdar_moe", "AutoModelForCausalLM"),
         "decoder_sparse_step": 1,
         "mlp_only_layers": [],
         "moe_intermediate_size": s.ffn // 2,
@@ -267,12 +262,12 @@ def _sdar_moe(s: Any) -> Config:
 
 def _fast_dllm(s: Any) -> Config:
     return _sizes(s) | {
-        "architectures": ["Fast_dLLM_QwenForCausalLM"],
-        "model_type": "Fast_dLLM_Qwen",
-        **_code(
+        **_own(
+            "Fast_dLLM_QwenForCausalLM",
+            "Fast_dLLM_Qwen",
             "modeling",
+            "AutoModelForCausalLM",
             AutoModel="Fast_dLLM_QwenModel",
-            AutoModelForCausalLM="Fast_dLLM_QwenForCausalLM",
         ),
         "bd_size": 4,  # the published one has 32
         "layer_types": ["full_attention"] * s.layers,
@@ -285,9 +280,12 @@ def _fast_dllm(s: Any) -> Config:
 
 def _nemotron(s: Any) -> Config:
     config = _sizes(s) | {
-        "architectures": ["NemotronLabsDiffusionModel"],
-        "model_type": "nemotron_labs_diffusion",
-        **_code("modeling_nemotron_labs_diffusion", AutoModel="NemotronLabsDiffusionModel"),
+        **_own(
+            "NemotronLabsDiffusionModel",
+            "nemotron_labs_diffusion",
+            "modeling_nemotron_labs_diffusion",
+            "AutoModel",
+        ),
         "attention_bias": False,
         "block_size": 4,  # the published ones have 32
         "dlm_paradigm": "sbd_block_diff",
@@ -322,14 +320,12 @@ def _nemotron_names(weights: Weights) -> Weights:
 
 
 def _a2d(base: str) -> Callable[[Any], Config]:
+    kind = base.lower()
+
     def config(s: Any) -> Config:
-        more: Config = {"head_dim": s.width // s.heads} if base == "Qwen3" else {}
-        return _sizes(s) | {
-            "architectures": [f"A2D{base}LMHeadModel"],
-            "model_type": f"a2d-{base.lower()}",
-            **_code(f"modeling_{base.lower()}", AutoModelForMaskedLM=f"A2D{base}LMHeadModel"),
-            **more,
-        }
+        file = f"modeling_{kind}"
+        own = _own(f"A2D{base}LMHeadModel", f"a2d-{kind}", file, "AutoModelForMaskedLM")
+        return _sizes(s) | own | ({"head_dim": s.width // s.heads} if base == "Qwen3" else {})
 
     return config
 

@@ -18,9 +18,8 @@ from ..errors import ModelError
 _WORDS, _PIECES = "vocab.txt", "spiece.model"
 # What else may lie beside them; of a setting in two files the last counts.
 SETTINGS = ("special_tokens_map.json", "tokenizer_config.json", "added_tokens.json")
-_LIMIT = (
-    20_000_000  # bytes; ALBERT's has 760 thousand, a vocabulary of 250 thousand pieces 5 million
-)
+# bytes; ALBERT's has 760 thousand, a vocabulary of 250 thousand pieces 5 million
+_LIMIT = 20_000_000
 _COPY = "Copy it again, or pass tokenizer=... to load."
 _CAPITAL = re.compile("[A-Z]")
 _TOKENS = ("bos", "eos", "unk", "sep", "pad", "cls", "mask")
@@ -44,7 +43,8 @@ def read_tokenizer(file: Path, kind: str, settings: Mapping[str, dict[str, Any]]
     more |= {f"{name}_token": said[f"{name}_token"] for name in _TOKENS if f"{name}_token" in said}
     more = {k: v.get("content") if isinstance(v, dict) else v for k, v in more.items()}
     if kind == "BertTokenizer" and file.name == _WORDS:
-        vocab = _words(file)
+        lines = file.read_text(encoding="utf-8").removesuffix("\n").split("\n")
+        vocab = {token: number for number, token in enumerate(lines)}
         if "do_lower_case" not in said:  # a vocabulary with capitals is for text that has them
             more["do_lower_case"] = not any(_CAPITAL.search(t) for t in vocab if t[:1] != "[")
         tokenizer, tokens = transformers.BertTokenizer(vocab=vocab, **more), dict(vocab)
@@ -61,25 +61,15 @@ def read_tokenizer(file: Path, kind: str, settings: Mapping[str, dict[str, Any]]
     for token, number in sorted(added.items(), key=lambda item: item[1]):
         tokens.setdefault(token, number)
         tokenizer.add_tokens([token])
-    wrong = [
-        t for t in (*tokenizer.all_special_tokens, *added) if _id(tokenizer, t) != tokens.get(t)
-    ]
+    number_of = tokenizer.backend_tokenizer.token_to_id
+    named = (*tokenizer.all_special_tokens, *added)
+    wrong = [token for token in named if number_of(token) != tokens.get(token)]
     if wrong:  # transformers gives a token that is not there a new id, which the network never saw
         raise ModelError(
             f"{file} does not hold {', '.join(f'{t:.40}' for t in wrong[:5])}, which its tokenizer names",
             "Name the tokens that it has in special_tokens_map.json, or pass tokenizer=... to load.",
         )
     return tokenizer
-
-
-def _id(tokenizer: Any, token: str) -> int | None:
-    number: int | None = tokenizer.backend_tokenizer.token_to_id(token)
-    return number
-
-
-def _words(file: Path) -> dict[str, int]:
-    lines = file.read_text(encoding="utf-8").removesuffix("\n").split("\n")
-    return {token: number for number, token in enumerate(lines)}
 
 
 def _albert(file: Path, more: dict[str, Any]) -> tuple[Any, dict[str, int]]:

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from ..errors import UsageError
 from ..models import Model, attention_hook
 from ..models.foreign import SdpaCalls, StandIn, watched_model
-from ..models.stated import Stated
+from ..models.spec import Stated
 from ..sequences.prompt import Encoded, PromptLike, encode
 from ..trace import Trace
 from .options import TraceKeywords, TraceOptions
@@ -88,7 +88,15 @@ def watch(
         raise UsageError(
             "watch takes no steps", "Choose them in the trace: trace.data.isel(step=…)."
         )
-    stated = Stated(name, family, direction, block, shift, mask_id, None, grid)
+    stated = Stated(
+        name=name,
+        family=family,
+        direction=direction,
+        block=block,
+        shift=shift,
+        mask_id=mask_id,
+        grid=grid,
+    )
     if not isinstance(network, Model):
         module, model = network, watched_model(network, tokenizer, stated)
     elif stated == Stated() and tokenizer is None:

@@ -30,7 +30,7 @@ class Vocabulary(Protocol):
 
 @runtime_checkable
 class ModelFacts(Vocabulary, Protocol):
-    """What a sampler needs to know about a model. A Model and its `Outline` implement it."""
+    """A Model has them, also one without weights."""
 
     @property
     def direction(self) -> Direction: ...

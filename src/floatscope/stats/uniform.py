@@ -1,9 +1,19 @@
 """The null of attention mass: its value under attention spread evenly over the visible keys."""
 
+from typing import TypedDict, Unpack
+
 import numpy as np
 from jaxtyping import Float, Int
 
 from ..sequences.direction import Direction
+
+
+class Rule(TypedDict, total=False):
+    """Which keys a row sees, beyond what the direction says: the options of `last_visible`."""
+
+    offset: int
+    current: int | None
+    reach: int | None
 
 
 def last_visible(
@@ -40,33 +50,21 @@ def first_visible(size: int, reach: int | None) -> Int[np.ndarray, " s"]:
 
 
 def visible_queries(
-    direction: Direction,
-    block: int | None,
-    size: int,
-    *,
-    offset: int = 0,
-    current: int | None = None,
-    reach: int | None = None,
+    direction: Direction, block: int | None, size: int, **rule: Unpack[Rule]
 ) -> Int[np.ndarray, " s"]:
     """Return |V_j|, the number of queries that see each key."""
-    last = last_visible(direction, block, size, offset=offset, current=current, reach=reach)
-    return _behind(size, reach) - np.searchsorted(last, np.arange(size))
+    last = last_visible(direction, block, size, **rule)
+    return _behind(size, rule.get("reach")) - np.searchsorted(last, np.arange(size))
 
 
 def mass(
-    direction: Direction,
-    block: int | None,
-    size: int,
-    *,
-    offset: int = 0,
-    current: int | None = None,
-    reach: int | None = None,
+    direction: Direction, block: int | None, size: int, **rule: Unpack[Rule]
 ) -> Float[np.ndarray, " s"]:
     """Return the mass of each key if every query spread its attention evenly; sums to 1.
 
     Bidirectional: 1/S. Causal: (1/S)·Σ_{i≥j} 1/(i+1), so position 0 gets H_S/S by construction.
     """
-    last = last_visible(direction, block, size, offset=offset, current=current, reach=reach)
+    last, reach = last_visible(direction, block, size, **rule), rule.get("reach")
     share = 1.0 / (last - first_visible(size, reach) + 1)  # of each query, to each of its keys
     suffix = np.concatenate([np.cumsum(share[::-1])[::-1], [0.0]])
     viewers = np.searchsorted(last, np.arange(size)), _behind(size, reach)  # first, past the last

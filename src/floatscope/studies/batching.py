@@ -23,9 +23,8 @@ from ..trace import Trace
 
 _ON_DEVICE = 0.7  # of the memory that is free: the rest is for what an estimate does not know
 _ON_HOST = 0.25  # other workers share it
-_HOST_ROOM = (
-    3_000_000_000  # bytes of traces: with what is computed of them a worker takes about 4 GB
-)
+# bytes of traces: with what is computed of them a worker takes about 4 GB
+_HOST_ROOM = 3_000_000_000
 _AT_ONCE = 2  # batches in memory: one is measured while the next is traced
 # Positions of a forward that keep a GPU busy. A larger batch gains nothing, and is measured later.
 _BUSY = 4096

@@ -135,12 +135,8 @@ def _effects(several: Sequence[Number | None], rule: Rule) -> RandomEffects | No
     if len(known) < len(several):
         return None
     values, errors = np.array(known, float).T
-    return random_effects_mean(values, errors, level=rule.level, bounds=_range(rule))
-
-
-def _range(rule: Rule) -> Bounds | None:
-    """Return the range of the rule's quantity; None if its unit implies none."""
-    return _OTHER_RANGES.get(rule.number, _RANGES.get(rule.unit))
+    bounds = _OTHER_RANGES.get(rule.number, _RANGES.get(rule.unit))  # not every unit has any
+    return random_effects_mean(values, errors, level=rule.level, bounds=bounds)
 
 
 def _number(rule: Rule, effects: RandomEffects | None) -> Number | None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ..decode.presets import all_samplers, sampler_of
 from ..errors import UsageError
-from ..models.registry import require_family
+from ..models.registry import require_loadable
 from ..models.spec import ModelSpec, located
 from ..registry import load_plugin
 from ..sequences.vocabulary import ModelFacts
@@ -64,10 +64,7 @@ def require_models(
     texts = [text for part in parts for text in part.models]
     specs = {text: ModelSpec.parse(text).located(folder) for text in texts}
     for spec in specs.values():
-        if not elsewhere:
-            spec.require_there()
-        if spec.family:
-            require_family(spec.family)
+        require_loadable(spec, elsewhere=elsewhere)
     return specs
 
 

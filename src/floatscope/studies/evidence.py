@@ -72,8 +72,9 @@ class Evidence:
         return " + ".join(Path(part.rstrip("/")).name or part for part in paths)
 
     def _about(self, model: str) -> dict[str, Any]:
-        own = (s for s in self.plan.shards if s.spec["model"] == model and _trained(s))
-        if (shard := next(own, None)) is None:
+        own = (shard for shard in self.plan.shards if shard.spec["model"] == model)
+        trained = (shard for shard in own if shard.spec.get("control") is None)
+        if (shard := next(trained, None)) is None:
             raise RunError(f"{self.run.directory} holds no shard of {model}", "Copy the run again.")
         return dict(self._meta(shard)["model"])
 
@@ -440,7 +441,3 @@ class Evidence:
         """The examples and questions that were left out, with the reason."""
         manifest = self.run.manifest() or {}
         return list(manifest.get("result", {}).get("left_out", []))
-
-
-def _trained(shard: Shard) -> bool:
-    return shard.spec.get("control") is None

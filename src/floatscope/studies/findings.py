@@ -57,8 +57,7 @@ class Findings(Evidence):
         manifest = run.manifest()
         if manifest is None:
             raise RunError(
-                f"the run in {directory} is not finished",
-                "Continue it with --resume and the same --out.",
+                f"the run in {directory} is not finished", "Go on with it: --resume, same --out."
             )
         request = request_of(asked["request"], str(directory))
         unknown = [name for name in request.studies if name not in STUDIES]
@@ -66,11 +65,11 @@ class Findings(Evidence):
             # A plugin is never imported because a directory names it: it may be anyone's.
             plugins = " ".join(f"--plugin {plugin}" for plugin in request.plugins)
             remedy = (
-                f"It came with {plugins}: pass this option again."
+                f"It came with {plugins}: say so again."
                 if plugins
                 else "Use the version that ran it."
             )
-            what = f"holds an unknown study {unknown[0]!r}"
+            what = f"holds a study {unknown[0]!r}, which is not known here"
             rest = tuple(name for name in request.studies if name in STUDIES)
             if not rest:
                 raise RunError(f"{directory} {what}", remedy)
@@ -303,15 +302,13 @@ def _measured(request: Request) -> dict[str, Measure]:
 
 
 def _as_run(run: Run, request: Request) -> Plan:
-    """Return the plan that was run.
-
-    An earlier version may have asked in other settings than this version would. A shard of answers then says
-    itself what it holds, and settings without a shard count as not asked.
-    """
+    """The plan that was run. Where a study of it is not known here, questions are asked in fewer settings:
+    then a shard of answers says itself which setting it holds."""
     manifest = run.manifest() or {"result": {"shards": []}}
     lying = {shard["shard"] for shard in manifest["result"]["shards"]}
     try:
-        now = plan(request, most=2 * len(lying) + 1000)  # a version may have asked a little more
+        # so many more of studies that are not known here
+        now = plan(request, most=2 * len(lying) + 1000)
     except UsageError as error:
         raise RunError(
             f"{run.directory / 'run.json'}: {error.what}; manifest.json lists {len(lying)} shards",

@@ -14,9 +14,8 @@ from .claim import Number, short
 from .numbers import number
 from .verdict import LITERATURE, level_of
 
-Columns = Mapping[
-    str, np.ndarray
-]  # id, question, contains, exact_match, f1; where noted: known, cut
+# id, question, contains, exact_match, f1; where noted: known, cut
+Columns = Mapping[str, np.ndarray]
 TWICE = 1.5  # "about twice" begins here
 KNOWS = (0.2, 0.6)  # right without passages: less is a floor, more leaves little to gain
 CEILING = 0.95

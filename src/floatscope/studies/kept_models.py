@@ -35,7 +35,8 @@ class KeptModels:
         return self.kept[key]
 
     def _full(self) -> bool:
-        sizes = [_size(model) for model in self.kept.values()]
+        nets = [model.net for model in self.kept.values()]
+        sizes = [sum(p.numel() * p.element_size() for p in net.parameters()) for net in nets]
         return sum(sizes) + max(sizes, default=0) > ROOM
 
     def _refilled(self, key: Key) -> Model | None:
@@ -70,7 +71,3 @@ class KeptModels:
         model = load(there, **how)
         model.name = model.name.replace(there.label, spec.label, 1)  # as the run's request has it
         return model
-
-
-def _size(model: Model) -> int:
-    return sum(p.numel() * p.element_size() for p in model.net.parameters())

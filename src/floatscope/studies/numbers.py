@@ -22,7 +22,7 @@ from .claim import Number, said
 
 
 def overall(
-    result: Result | None,
+    results: Result | Sequence[Result] | None,
     name: str,
     label: str,
     unit: str = "",
@@ -30,36 +30,25 @@ def overall(
     *,
     level: float = 0.95,
 ) -> Number | None:
-    """Average a value over layers (all, or a slice) and all other dimensions, example by example."""
-    each = _each(result, name, layers)
-    if result is None or each is None:
-        return None
-    bounds = bounds_of(xr.DataArray(each), result.data[name].attrs)
-    null = None
-    if f"{name}_null" in result.data:
-        values = _chosen(result.data[f"{name}_null"], layers).values
-        null = float(np.nanmean(values)) if np.isfinite(values).any() else None
-    return number(each, label, unit, level=level, null=null, bounds=bounds, smooth=True)
+    """The mean over layers (all, or some) and whatever else the value has, example by example.
 
-
-def overall_controls(
-    networks: Sequence[Result],
-    name: str,
-    label: str,
-    unit: str = "",
-    layers: slice = slice(None),
-    *,
-    level: float = 0.95,
-) -> Number | None:
-    """Average a value as `overall` does, over several untrained networks on the same prompts.
-
-    The interval is that of `of_networks`.
+    Of several untrained networks on the same prompts it is the mean over these, as `of_networks`.
     """
+    if results is None:
+        return None
+    networks = results if isinstance(results, Sequence) else [results]
     every = [each for one in networks if (each := _each(one, name, layers)) is not None]
     if not every:
         return None
-    bounds = bounds_of(xr.DataArray(np.stack(every)), networks[0].data[name].attrs)
-    return of_networks(np.stack(every), label, unit, level=level, bounds=bounds)
+    values, first = np.stack(every), networks[0].data
+    bounds = bounds_of(xr.DataArray(values), first[name].attrs)
+    if isinstance(results, Sequence):
+        return of_networks(values, label, unit, level=level, bounds=bounds)
+    null = None
+    if f"{name}_null" in first:
+        nulls = _chosen(first[f"{name}_null"], layers).values
+        null = float(np.nanmean(nulls)) if np.isfinite(nulls).any() else None
+    return number(values[0], label, unit, level=level, null=null, bounds=bounds, smooth=True)
 
 
 def of_networks(
@@ -84,9 +73,9 @@ def of_networks(
     return Number(label, value, low, high, None, unit, int((~np.isnan(nothing)).sum()), level)
 
 
-def _each(result: Result | None, name: str, layers: slice) -> np.ndarray | None:
+def _each(result: Result, name: str, layers: slice) -> np.ndarray | None:
     """Return one value per example, NaN where it does not apply; None if it never applies."""
-    if result is None or name not in result.examples:
+    if name not in result.examples:
         return None
     array = _chosen(result.examples[name], layers)
     if "example" not in array.dims:

@@ -47,7 +47,8 @@ def _plugin_file(plugin: str) -> Path | None:
 def data_digests(parts: Iterable[Request], folder: Path) -> dict[str, str]:
     """Return the sha256 of every file of records or of token frequencies, by its path."""
     named = [path for part in parts for path in (part.data, part.frequencies) if path]
-    return _digests(DATA, named, folder)
+    files = {path: Path(located(path, folder)).expanduser() for path in dict.fromkeys(named)}
+    return {DATA + path: _digest(file) for path, file in files.items() if file.is_file()}
 
 
 def is_run(fields: Mapping[str, Any]) -> bool:
@@ -130,11 +131,6 @@ def _models(request: Request, made_in: Path) -> list[str]:
         for path in paths
         if path.startswith((".", "/", "~")) or path.endswith(".gguf") or exists(made_in / path)
     ]
-
-
-def _digests(kind: str, paths: Iterable[str], folder: Path) -> dict[str, str]:
-    found = {path: Path(located(path, folder)).expanduser() for path in dict.fromkeys(paths)}
-    return {kind + path: _digest(file) for path, file in found.items() if file.is_file()}
 
 
 def _digest(path: Path) -> str:

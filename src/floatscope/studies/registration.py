@@ -21,7 +21,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from ..engine import Run
 from ..engine.directory import Unreadable
-from ..engine.plan import differences
+from ..engine.plan import differences, listed
 from ..errors import FloatscopeError, RunError, UsageError
 from ..untrusted import Unreadable as Malformed
 from ..untrusted import parse_object, read_bytes
@@ -34,7 +34,7 @@ NAME = "registration.json"
 STOPPING = "n is fixed before the run; nothing is looked at in between"
 CONTROL = "the same model with permuted weights, each head as sharp as the trained one"
 _LIMIT = 4 << 20  # bytes of a registration
-_SHOWN = 5  # differences named in an error
+_OF_RULE = "text quantity delta of_layers unit untrained models family level".split()
 _JUDGING = ("measures", "stats", "studies")  # packages whose code decides
 # What is chosen beside n and controls; how a run is computed (device, shards, batches) is none of it.
 _SETTINGS = (
@@ -54,7 +54,7 @@ class RegisteredClaim(_Part):
     text: str
     quantity: str
     delta: float
-    of_layers: float = 0.0  # δ is this share of the model's layers, if that is more than `delta`
+    of_layers: float  # δ is this share of the model's layers, if that is more than `delta`
     unit: str
     direction: Literal["above", "below"]  # θ lies there, says the claim
     untrained: bool  # θ must also be beyond what the controls earn
@@ -63,7 +63,7 @@ class RegisteredClaim(_Part):
     claims_in_family: int
     level: float
     rule: str  # θ, δ and the verdicts in words
-    method: str = ""  # the study's: states, rows, controls; "" in files of earlier versions
+    method: str  # the study's: states, rows, controls
     n: dict[str, int]
 
 
@@ -91,7 +91,7 @@ class Registration(_Part):
     """The complete registration file."""
 
     floatscope: str
-    code: str = ""  # sha256 of the source files that decide; "" in files of earlier versions
+    code: str  # sha256 of the source files that decide
     stopping: str
     runs: dict[str, RegisteredRun]  # "run", then "extra-1" …
 
@@ -171,8 +171,8 @@ def read_registration(path: Path, request: Request) -> bytes:
     earlier = _decode(data, path, UsageError)
     if found := earlier.differences(registration_of(request)):
         raise UsageError(
-            f"{path} does not agree with the request: {_listed(found)}",
-            "Request what was registered, or register this request in a new file before the run.",
+            f"{path} does not agree with what is asked: {listed(found)}",
+            "Ask for what was registered; or register what you ask for, in a new file, before it is run.",
         )
     return data
 
@@ -196,7 +196,7 @@ def registration_for(
         )
         raise RunError(
             f"{directory} was begun {begun}",
-            "A registration comes before the first shard: choose another --out, or start again "
+            "A registration comes before the first shard: choose another --out, or begin anew "
             "(--overwrite).",
         )
     return None if there is None else there.data
@@ -249,9 +249,9 @@ def changed_rules(earlier: Registration, request: Request) -> list[str]:
 
 
 def changed_code(earlier: Registration) -> str:
-    """Say that the code differs from the registered code; "" if it is the same or none was registered."""
+    """Say that other code decides here than was registered; "" if it is the same."""
     now = code_digest()
-    if earlier.code in ("", now):
+    if earlier.code == now:
         return ""
     return (
         "Verdicts here are computed by other code than was registered "
@@ -278,8 +278,6 @@ def _method_differences(before: RegisteredClaim, now: RegisteredClaim, where: st
     """Name the first line in which two methods differ; complete methods are too long to quote."""
     if before.method == now.method:
         return []
-    if not before.method:
-        return [f"{where}.method was not registered"]
     pairs = zip_longest(before.method.split("\n"), now.method.split("\n"))
     line = next(i for i, (old, new) in enumerate(pairs, 1) if old != new)
     return [f"{where}.method differs from line {line} on"]
@@ -326,18 +324,10 @@ def _run(request: Request) -> RegisteredRun:
 
 def _claim(rule: Rule, study: Study, request: Request) -> RegisteredClaim:
     return RegisteredClaim(
+        **{name: getattr(rule, name) for name in _OF_RULE},
         study=study.name,
-        text=rule.text,
-        quantity=rule.quantity,
-        delta=rule.delta,
-        of_layers=rule.of_layers,
-        unit=rule.unit,
         direction="above" if rule.more else "below",
-        untrained=rule.untrained,
-        models=rule.models,
-        family=rule.family,
         claims_in_family=claims_together(rule.family),
-        level=rule.level,
         rule=rule.words(),
         method=study.method,
         n=_planned(study, request),
@@ -364,8 +354,3 @@ def _decode(data: bytes, path: Path, kind: type[FloatscopeError]) -> Registratio
             f"{path} is no registration that this version reads: {what}",
             "Use the version that wrote it, or write it again (--register-only).",
         ) from error
-
-
-def _listed(found: Sequence[str]) -> str:
-    more = f"; and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
-    return "; ".join(found[:_SHOWN]) + more

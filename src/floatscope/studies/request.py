@@ -109,14 +109,12 @@ class Request(BaseModel):
     # Examples traced together; None, or "auto": as many as fit on a GPU, one on a CPU.
     batch: Count | None = None
     seed: int = Field(0, ge=-(2**62), le=2**62)
-    skip: int = Field(
-        0, ge=0, le=_MOST
-    )  # records of the data that are passed over at the beginning
+    # records of the data that are passed over at the beginning
+    skip: int = Field(0, ge=0, le=_MOST)
     device: str | None = None
     dtype: str = "auto"
-    threads: int = Field(
-        1, ge=1, le=1024
-    )  # of a model on a CPU: the same for every number of workers; measuring takes what is there
+    # of a model on a CPU: the same for every number of workers; measuring takes what is there
+    threads: int = Field(1, ge=1, le=1024)
     skip_bad: bool = False
     split_alternatives: bool = False  # of a file's gold answers: "a or b" makes both right
     chosen_on: str = Field("", max_length=1000)  # other data, on which these settings were chosen

@@ -46,9 +46,8 @@ class Study:
     name: ClassVar[str]
     options: ClassVar[tuple[str, ...]] = ()  # fields of the request that this study alone reads
     question: ClassVar[str]
-    rules: ClassVar[
-        tuple[Rule, ...]
-    ] = ()  # of the claims it gives a verdict on, put before the run
+    # of the claims it gives a verdict on, put before the run
+    rules: ClassVar[tuple[Rule, ...]] = ()
     method: ClassVar[str]  # definitions and controls, in words and formulas
     control: ClassVar[bool] = True  # some of its measures are taken of untrained controls too
     shows: ClassVar[Shows] = {}  # by default every measure, under its own name
@@ -113,7 +112,7 @@ class Study:
         """
         return ()
 
-    def findings(self, evidence: Evidence) -> Sequence[str]:
+    def findings(self, evidence: Evidence) -> Iterable[str]:
         """Return a sentence or two per model, written from the numbers.
 
         Args:

@@ -32,7 +32,7 @@ from ..scenes.pack import SERVED as SERVED_BUDGET
 from ..sequences.prompt import Encoded, Prompt
 from ..sequences.vocabulary import ModelFacts
 from ..stats.thirds import thirds
-from ..tasks.asking import Asked, NothingToAsk, ask, default_template
+from ..tasks.asking import Asked, Asking, NothingToAsk, ask, default_template
 from ..tasks.conditions import condition_of
 from ..tasks.pool import Pool
 from ..tasks.prose import prose
@@ -68,9 +68,8 @@ _CALIBRATION = 4  # texts on which controls are made as sharp as their models
 Tick = Callable[[float, float], None]
 Look = tuple[str, Measure, Trace]  # a measure's name, the measure, and what it looks at
 Data = dict[str, xr.Dataset]
-Measured = tuple[
-    dict[str, Any], Data, list[dict[str, str]]
-]  # an example, its data, what is left out
+# an example, its data, what is left out
+Measured = tuple[dict[str, Any], Data, list[dict[str, str]]]
 
 
 def make(
@@ -117,7 +116,7 @@ class Sources:
             if self.pinned.setdefault(name, checksum) != checksum:
                 raise RunError(
                     f"{name} has changed since the run was begun",
-                    "Restore what the run was begun with, choose another --out, or start again "
+                    "Put back what the run was begun with, choose another --out, or begin anew "
                     "(--overwrite).",
                 )
 
@@ -540,9 +539,12 @@ class ShardWorker:
                     "final": ("position", decoding.canvas[-1, start:]),
                 }
             )
+        described = asked.sampler.describe()
+        if self.folder != Path():  # with paths as the request has them
+            described = described.replace(f"{self.folder}{os.sep}", "")
         return data, {
             "setting": asdict(setting),
-            "sampler": self._described(asked.sampler),
+            "sampler": described,
             "end_ids": list(model.end_ids),
             "rows": asked.scored,
             "left_out": [{"what": bad.where, "why": str(bad)} for bad in asked.left_out],
@@ -563,9 +565,8 @@ class ShardWorker:
     ) -> Asked:
         parts = {k: f"{s.start}:{s.stop}" for k, s in thirds(model.n_layers).items()}
         text = setting.intervention.format(**parts)
-        return ask(
+        asking = Asking(
             model,
-            everyone[spec["start"] : spec["stop"]],
             sampler,
             condition=condition_of(setting.condition, self.request.seed),
             template=self.template,
@@ -575,6 +576,7 @@ class ShardWorker:
             skip_bad=self.request.skip_bad,
             progress=lambda done, of: tick(done, of),
         )
+        return ask(asking, everyone[spec["start"] : spec["stop"]])
 
     def pool_of(self, setting: Setting, everyone: tuple[Record, ...]) -> Pool:
         """Return the records from which distractors are drawn."""
@@ -610,14 +612,10 @@ class ShardWorker:
     def _located(self, sampler: AnySampler) -> AnySampler:
         """Find the files that a sampler reads (token frequencies) in the run's folder."""
         given = {field.name: getattr(sampler, field.name) for field in fields(sampler)}
-        paths = {k: located(str(v), self.folder) for k, v in given.items() if _is_text(v)}
-        moved: dict[str, Any] = {k: path for k, path in paths.items() if path != str(given[k])}
+        texts = {k: str(v) for k, v in given.items() if isinstance(v, str | Path) and str(v)}
+        paths = {k: located(text, self.folder) for k, text in texts.items()}
+        moved: dict[str, Any] = {k: path for k, path in paths.items() if path != texts[k]}
         return replace(sampler, **moved) if moved else sampler
-
-    def _described(self, sampler: AnySampler) -> str:
-        """Describe a sampler, with paths as they are in the request."""
-        text = sampler.describe()
-        return text if self.folder == Path() else text.replace(f"{self.folder}{os.sep}", "")
 
 
 @contextmanager
@@ -640,10 +638,6 @@ def _canvases(trace: Trace) -> Trace:
     """Return a trace without the statistics of layers."""
     large = [name for name, array in trace.data.data_vars.items() if "layer" in array.dims]
     return Trace(trace.data.drop_vars(large))
-
-
-def _is_text(value: Any) -> bool:
-    return isinstance(value, str | Path) and str(value) != ""
 
 
 def about(model: Model) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from ..interventions import Intervention
 from ..models import Model
 from ..sequences.decoding import Decoding, Progress
 from ..stats.intervals import SHARES, difference, mean, pair
-from .asking import ask
+from .asking import Asking, ask
 from .bad import Bad
 from .conditions import Condition
 from .cut import count, in_doubt, mostly, said
@@ -63,7 +63,8 @@ class Answers:
             `f1`. Then the `steps` taken, the `masks` offered, `prompt_tokens`, the place of the `gold`
             passage, and whether the answer was `cut` off by its length (no end token in it; None for a
             model without one and for a continuation). Long answers also have `rouge_l`, `distinct_4`
-            (share of distinct 4-grams), `grounded` (share of content words that occur in the given text) and `content_tokens`.
+            (share of distinct 4-grams), `grounded` (share of content words that occur in the given text) and
+            `content_tokens`.
             A score that does not apply is None.
         decodings (list of Decoding): The decoding of each question, in the order of the table.
         left_out (tuple of Bad): The questions that could not be asked, with the reason; () by default.
@@ -203,11 +204,12 @@ def evaluate(
     Example:
         `fs.evaluate(model, fs.tasks.named_records("world:nine", 40)).mean()`
     """
+    options = dict(locals())
     if isinstance(keep, Path | str):
-        call = dict(locals())
         with kept(keep) as answers:
-            return evaluate(**call | {"keep": answers})
-    asked = ask(**locals())
+            return evaluate(**options | {"keep": answers})
+    del options["records"]
+    asked = ask(Asking(**options), records)
     table = pd.DataFrame(asked.scored)
     right = zip(table["prediction"], table["answers"], table["contains"], strict=True)
     why = [counted(said, answers) if contains else "" for said, answers, contains in right]

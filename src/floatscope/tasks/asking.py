@@ -52,31 +52,36 @@ def default_template(records: Sequence[Record]) -> Template:
     return WorldTemplate() if of_world else PlainTemplate()
 
 
-def ask(
-    model: Model,
-    records: Sequence[Record],
-    sampler: AnySampler | None = None,
-    *,
-    condition: Condition | None = None,
-    template: Template | None = None,
-    intervention: Intervention | None = None,
-    pool: Sequence[Record] | Pool | None = None,
-    batch_size: int = 8,
-    skip_bad: bool = False,
-    progress: Progress | None = None,
-    keep: Kept | None = None,
-) -> Asked:
-    """Decode and score every record; `evaluate` describes the options."""
+@dataclass(frozen=True, eq=False)
+class Asking:
+    """A model and how it is asked; `evaluate` says what the fields mean."""
+
+    model: Model
+    sampler: AnySampler | None = None
+    condition: Condition | None = None
+    template: Template | None = None
+    intervention: Intervention | None = None
+    pool: Sequence[Record] | Pool | None = None
+    batch_size: int = 8
+    skip_bad: bool = False
+    progress: Progress | None = None
+    keep: Kept | None = None
+
+
+def ask(asking: Asking, records: Sequence[Record]) -> Asked:
+    """Decode and score every record."""
+    model, keep, batch_size = asking.model, asking.keep, asking.batch_size
     _require_records(model, records)
     if batch_size < 1:
         raise UsageError(f"batch_size = {batch_size}", "Use 1 or more.")
-    condition, template = condition or Condition(), template or default_template(records)
-    chosen = budget(choose_sampler(model, sampler), condition)
+    condition = asking.condition or Condition()
+    template = asking.template or default_template(records)
+    chosen = budget(choose_sampler(model, asking.sampler), condition)
     chosen.check(model)
-    extra = 0 if intervention is None else intervention.adds
-    asked, left_out = _prompts(model, records, chosen, condition, template, pool, skip_bad, extra)
+    asked, left_out = _prompts(asking, records, chosen, condition, template)
     order = sorted(range(len(asked)), key=lambda i: (len(asked[i][1].ids), i))
     decoded: dict[int, Decoding] = {}
+    intervention = asking.intervention
     edit = intervention.describe() if intervention else ""
     facts = asked_of(model, chosen, condition.name, edit, batch_size) if keep else {}
     with intervention(model) if intervention else nullcontext():
@@ -87,8 +92,8 @@ def ask(
                 now = partial(decode, model, prompts, chosen)
                 answers = keep.batch(number, facts, prompts, now) if keep else now()
             decoded.update(zip(batch, answers, strict=True))
-            if progress:
-                progress(len(decoded), len(asked))
+            if asking.progress:
+                asking.progress(len(decoded), len(asked))
     decodings = [decoded[i] for i in range(len(asked))]
     scored = [
         {
@@ -170,31 +175,29 @@ def budget(sampler: AnySampler, condition: Condition) -> AnySampler:
 
 
 def _prompts(
-    model: Model,
+    asking: Asking,
     records: Sequence[Record],
     sampler: AnySampler,
     condition: Condition,
     template: Template,
-    pool: Sequence[Record] | Pool | None,
-    skip_bad: bool,
-    extra: int,
 ) -> tuple[list[tuple[Record, Encoded]], list[Bad]]:
     """Turn every record into a prompt that fits, before anything is decoded."""
+    pool, intervention = asking.pool, asking.intervention
     others = pool if isinstance(pool, Pool) else Pool(records if pool is None else pool)
     asked, left_out = [], []
     for record in records:
         try:
             one = fitting(
-                model,
+                asking.model,
                 record,
                 condition=condition,
                 template=template,
                 pool=others,
                 length=sampler.length,
-                added=extra,
+                added=0 if intervention is None else intervention.adds,
             )
         except UsageError as error:
-            if not skip_bad:
+            if not asking.skip_bad:
                 raise
             left_out.append(Bad(record.where or record.id, "", error.what, error.remedy))
             continue

@@ -1,12 +1,9 @@
-"""Answers that were cut off by their length: find, count and report them.
+"""Find and count answers that were cut off by their length.
 
-An answer ends with an end token. An answer without one within its `length` was cut off: the rest is not
-known, and counting it as wrong would measure the length. For a model without end tokens, and in old runs
-that did not record it, this is unknown (None). Nothing is scored here.
-
-The rule applies to answers of a few words, which must come to their end, and not to continuations, which
-have none. A long answer that was cut off is still right if it already contains a right answer; only the
-others are in doubt (`in_doubt`).
+An answer ends with an end token. An answer without one within its `length` was cut off: its end is unknown,
+and counting it as wrong would measure the length. For a model without end tokens, and for a continuation,
+the property is unknown (None). A long answer that was cut off counts as right if it already contains a right
+answer; only the others are in doubt (`in_doubt`). Nothing is scored here.
 """
 
 from collections.abc import Collection, Iterable, Sequence

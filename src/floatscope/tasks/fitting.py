@@ -1,7 +1,7 @@
-"""Check that records fit a model's context, before anything is decoded.
+"""Records as prompts that fit a model's context: which one does not, by how much, and what to do.
 
-An `Outline` can stand for the model, so that a prompt that is too long is found before any weights are read.
-Only the longest records are tried then; `asking` checks all of them just before they are decoded.
+A model without weights will do, so that a prompt that is too long is found before any weights are read.
+Then the longest records are tried: all of them are, by `asking`, just before they are decoded.
 """
 
 from collections.abc import Sequence

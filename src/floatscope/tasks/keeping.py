@@ -20,7 +20,7 @@ import xarray as xr
 from .. import atomic
 from ..decode import AnySampler
 from ..engine import Output, Plan, Run
-from ..engine.plan import as_json, differences, fingerprint
+from ..engine.plan import as_json, differences, fingerprint, listed
 from ..engine.shards import Damaged, encode
 from ..errors import RunError, UsageError
 from ..models import Model
@@ -29,7 +29,6 @@ from ..sequences.prompt import Encoded
 
 _ASKER = "floatscope evaluate"  # where a run of the engine names its worker
 _VERSIONS = ("floatscope", "torch", "transformers")
-_SHOWN = 5  # differences named in an error
 
 
 @dataclass(frozen=True)
@@ -85,12 +84,11 @@ class Kept:
         output = self.run.read(shard)
         differing = list(differences(output.meta["asked"], asked, "asked"))
         if differing and self.replace:
-            raise Damaged("; ".join(differing[:_SHOWN]))
+            raise Damaged(listed(differing))
         if differing:
             raise RunError(
-                f"{self.run.directory} holds answers to another question: "
-                + "; ".join(differing[:_SHOWN]),
-                "Repeat the earlier request, choose another place, or replace them (--overwrite; "
+                f"{self.run.directory} holds answers to another question: {listed(differing)}",
+                "Ask what was asked before, choose another place, or replace them (--overwrite; "
                 "from Python, remove the directory).",
             )
         return [_decoding(output, i, prompt) for i, prompt in enumerate(prompts)]
@@ -145,8 +143,8 @@ def asked_of(
     """Return all that an answer depends on, besides the tokens of the prompts."""
     if model.edits:
         raise UsageError(
-            "an intervention is active, which stored answers would not record",
-            "Pass it as intervention=.",
+            "an intervention is in force that the kept answers would not know of",
+            "Give it as intervention=.",
         )
     facts = {
         **{
@@ -209,5 +207,5 @@ def _decoding(output: Output, i: int, prompt: Encoded) -> Decoding:
         block=data["block"].values,
         ended=answer["ended"],
         text=answer["text"],
-        info=answer.get("info", {}),
+        info=answer["info"],
     )

@@ -25,8 +25,8 @@ def rouge_l(prediction: str, references: Sequence[str]) -> float:
             f"references = {references!r:.80}: there is nothing to compare with",
             "Give a list with at least one text that has words.",
         )
-    said = words(prediction)
-    return max(_rouge_l(said, words(one)) for one in references)
+    said, known = words(prediction), map(words, references)
+    return max(2 * _common(said, right) / (len(said) + len(right)) for right in known)
 
 
 def distinct(prediction: str, n: int = 4) -> float:
@@ -46,11 +46,6 @@ def grounded(prediction: str, given: str) -> float:
 def words(text: str) -> list[str]:
     """Return the words of a text in lower case, without punctuation."""
     return _WORD.findall(text.lower())
-
-
-def _rouge_l(said: list[str], right: list[str]) -> float:
-    common = _common(said, right)
-    return 2 * common / (len(said) + len(right))
 
 
 def _common(a: list[str], b: list[str]) -> int:

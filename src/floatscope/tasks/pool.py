@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
+from itertools import islice
 from typing import TypeVar
 
 from ..errors import UsageError
@@ -21,7 +22,11 @@ T = TypeVar("T")
 
 def ranked(items: Iterable[T], text: Callable[[T], str], key: str) -> list[T]:
     """Sort items by a hash of the key and of each item's text."""
-    return sorted(items, key=lambda item: _digest(key, text(item)))
+
+    def digest(item: T) -> bytes:
+        return hashlib.blake2b(f"{key}\0{text(item)}".encode(), digest_size=8).digest()
+
+    return sorted(items, key=digest)
 
 
 class Pool:
@@ -106,17 +111,16 @@ class Pool:
         if count <= 0:
             return []
         used = {passage.text for passage in (*record.passages, *taken)}
-        out: list[Passage] = []
-        for passage in ranked(self.passages, lambda p: p.text, f"{key} {record.id}"):
-            if passage.text not in used and fits(passage) and self.may_distract(passage, record):
-                out.append(passage)
-                if len(out) == count:
-                    return out
-        raise UsageError(
-            f"record {record.label} needs {count} more passages with {wanted}; among "
-            f"{len(self.records)} records there are {len(out)}",
-            "Ask for fewer passages, or give more records to draw from.",
-        )
+        order = ranked(self.passages, lambda p: p.text, f"{key} {record.id}")
+        unused = (p for p in order if p.text not in used and fits(p))
+        drawn = list(islice((p for p in unused if self.may_distract(p, record)), count))
+        if len(drawn) < count:
+            raise UsageError(
+                f"record {record.label} needs {count} more passages with {wanted}; among "
+                f"{len(self.records)} records there are {len(drawn)}",
+                "Ask for fewer passages, or give more records to draw from.",
+            )
+        return drawn
 
     def wrong_answers(self, record: Record, seed: int) -> Iterator[str]:
         """Yield answers of other records that do not overlap with this record's, those of similar form first.
@@ -150,20 +154,17 @@ def contradiction(
             "nothing in it can be contradicted",
             "Leave the record out of conditions with conflicts.",
         )
-    out: list[Passage] = []
-    for wrong in others.wrong_answers(record, seed):
-        literally = wrong.replace("\\", r"\\")
-        copy = Passage(answer.sub(literally, gold.text), answer.sub(literally, gold.title))
-        if others.may_distract(copy, record):
-            out.append(copy)
-        if len(out) == count:
-            return out
-    raise UsageError(
-        f"record {record.label} needs {count} conflicting passages; {len(out)} could be made from "
-        f"the answers of {len(others.records)} records",
-        "Ask for fewer conflicts, give more records to draw from, or leave the record out if its "
-        "gold passage also spells the answer in another way.",
-    )
+    literally = (wrong.replace("\\", r"\\") for wrong in others.wrong_answers(record, seed))
+    copies = (Passage(answer.sub(x, gold.text), answer.sub(x, gold.title)) for x in literally)
+    made = list(islice((copy for copy in copies if others.may_distract(copy, record)), count))
+    if len(made) < count:
+        raise UsageError(
+            f"record {record.label} needs {count} conflicting passages; {len(made)} could be made from "
+            f"the answers of {len(others.records)} records",
+            "Ask for fewer conflicts, give more records to draw from, or leave the record out if its "
+            "gold passage also spells the answer in another way.",
+        )
+    return made
 
 
 def content_words(text: str) -> frozenset[str]:
@@ -175,7 +176,3 @@ def _shape(answer: str) -> tuple[bool, bool, bool]:
     """Describe the form of an answer: a year contradicts a year better than a name does."""
     has_digit = any(c.isdigit() for c in answer)
     return has_digit, answer[:1].isupper(), " " in answer.strip()
-
-
-def _digest(key: str, text: str) -> bytes:
-    return hashlib.blake2b(f"{key}\0{text}".encode(), digest_size=8).digest()

@@ -81,8 +81,9 @@ def read_records(
     records: list[Record] = []
     bad: list[Bad] = []
     first_use: dict[str, str] = {}
+    stem = encodable(path.name).removesuffix(".gz").removesuffix(".jsonl").removesuffix(".json")
     for number, item in enumerate(chain(sample, objects), 1):
-        result = _record(schema, item, f"{_stem(path)}:{number}")
+        result = _record(schema, item, f"{stem}:{number}")
         if isinstance(result, Record) and result.id in first_use:
             what = f"{shown(result.id)} is already the id of {first_use[result.id]}"
             result = Bad(item.where, "id", what, "Give every record an id of its own.")
@@ -104,10 +105,6 @@ def read_records(
         return Records(tuple(map(alternatives.split, records)), tuple(bad), schema.title)
     several = alternatives.said({record.where or record.id: record.answers for record in records})
     return Records(tuple(records), tuple(bad), schema.title, several)
-
-
-def _stem(path: Path) -> str:
-    return encodable(path.name).removesuffix(".gz").removesuffix(".jsonl").removesuffix(".json")
 
 
 def _sample(objects: Iterator[Item]) -> list[Item]:

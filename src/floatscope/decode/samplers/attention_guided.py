@@ -1,6 +1,7 @@
 """AttentionGuided: a sampler that reveals positions together if they hardly attend to each other."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from jaxtyping import Bool, Int
@@ -37,10 +38,7 @@ class AttentionGuided(Sampler):
     tau_max: float = 0.15
     variant: str = "staged"
     layers: Choice = None
-
-    @property
-    def adaptive(self) -> bool:
-        return True
+    adaptive: ClassVar[bool] = True
 
     def check_fields(self) -> None:
         super().check_fields()

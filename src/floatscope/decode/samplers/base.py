@@ -97,6 +97,12 @@ class Sampler(Configured):
     end_last: bool = False
     registry: ClassVar[Registry[type]] = SAMPLERS
     needs_blocks: ClassVar[bool] = False  # its rule is for models that decode in blocks
+    adaptive: ClassVar[bool] = False
+    """It takes as many steps as its rule needs; `steps` is not used."""
+    takes_back: ClassVar[bool] = False
+    """Committed tokens may return to mask; only then can steps outnumber tokens."""
+    causal_first: ClassVar[bool] = False
+    """The first step of a block reveals its first position alone, as the row before it predicts it."""
 
     @property
     def n_blocks(self) -> int:
@@ -169,16 +175,6 @@ class Sampler(Configured):
             raise UsageError(f"{name}: cfg = {self.cfg}", "Use 0 (off) or more.")
         check_seed(self.seed)
 
-    @property
-    def takes_back(self) -> bool:
-        """Whether revealed tokens may become masks again; only then may there be more steps than tokens."""
-        return False
-
-    @property
-    def adaptive(self) -> bool:
-        """Whether the rule decides the number of steps; `steps` is then not used."""
-        return False
-
     def listens_to(self, n_layers: int) -> frozenset[int] | None:
         """Return the layers whose attention between masks the rule reads (`Guess.coupling`), or None.
 
@@ -186,11 +182,6 @@ class Sampler(Configured):
             n_layers: number of layers of the model.
         """
         return None
-
-    @property
-    def causal_first(self) -> bool:
-        """Whether a block's first step reveals only its first position, predicted by the row before it."""
-        return False
 
     def most_steps(self, n_blocks: int) -> int:
         """Return the largest number of steps that a decoding can take.
@@ -325,6 +316,18 @@ def sure_or_best(
     sure = guess.masked & (p > threshold)
     asked = torch.full((len(p),), count, device=p.device)
     return torch.where((sure.sum(-1) >= count)[:, None], sure, best(p, guess.masked, asked))
+
+
+@dataclass(frozen=True)
+class Adaptive(Sampler):
+    """A sampler that reveals what is above a threshold, in as many steps as a block needs."""
+
+    threshold: float = 0.9
+    adaptive: ClassVar[bool] = True
+
+    def check_fields(self) -> None:
+        super().check_fields()
+        check_blocks(self, threshold=self.threshold)
 
 
 def check_blocks(sampler: "Sampler", **shares: float) -> None:

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from typing import ClassVar
 
 from jaxtyping import Bool, Int
 from torch import Tensor
@@ -23,10 +24,7 @@ class EntropyBound(Sampler):
     """
 
     gamma: float = 0.01
-
-    @property
-    def adaptive(self) -> bool:
-        return True
+    adaptive: ClassVar[bool] = True
 
     def check_fields(self) -> None:
         super().check_fields()

@@ -8,11 +8,11 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from ...errors import UsageError
-from .base import Guess, Sampler, check_blocks, ranked
+from .base import Adaptive, Guess, ranked
 
 
 @dataclass(frozen=True)
-class FastDLLM2(Sampler):
+class FastDLLM2(Adaptive):
     """Reveal a block's first token from the row before it; then, by sub-block, all with p > threshold.
 
     Fast-dLLM v2 (2509.26328), after the published fragments of its decoding code, with the settings of
@@ -26,21 +26,12 @@ class FastDLLM2(Sampler):
         sub_block: positions per sub-block, default 8.
     """
 
-    threshold: float = 0.9
     sub_block: int = 8
     needs_blocks: ClassVar[bool] = True
-
-    @property
-    def adaptive(self) -> bool:
-        return True
-
-    @property
-    def causal_first(self) -> bool:
-        return True
+    causal_first: ClassVar[bool] = True
 
     def check_fields(self) -> None:
         super().check_fields()
-        check_blocks(self, threshold=self.threshold)
         if self.sub_block < 1:
             raise UsageError(f"FastDLLM2: sub_block = {self.sub_block}", "Use 1 or more.")
 

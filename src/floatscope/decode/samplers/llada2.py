@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from .base import Guess, Sampler, check_blocks, sure_or_best
+from .base import Adaptive, Guess, sure_or_best
 
 
 @dataclass(frozen=True)
-class LLaDA2(Sampler):
+class LLaDA2(Adaptive):
     """Reveal all masks with p > threshold, or as many as the schedule requires if these are fewer.
 
     LLaDA 2.0 (2512.15745), as in its generation code. The method was published for blocks of 32 on the
@@ -24,14 +24,6 @@ class LLaDA2(Sampler):
 
     threshold: float = 0.95
     block_steps: int | None = None
-
-    @property
-    def adaptive(self) -> bool:
-        return True
-
-    def check_fields(self) -> None:
-        super().check_fields()
-        check_blocks(self, threshold=self.threshold)
 
     def select(self, guess: Guess, quota: Int[Tensor, " b"]) -> Bool[Tensor, "b w"]:
         return sure_or_best(guess, guess.confidence, self.threshold, self.block_steps)

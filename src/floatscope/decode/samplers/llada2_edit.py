@@ -1,6 +1,7 @@
 """LLaDA2Edit: the sampler of LLaDA 2.1, which overwrites tokens of the current block."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from jaxtyping import Bool
 from torch import Tensor
@@ -27,10 +28,7 @@ class LLaDA2Edit(LLaDA2):
 
     edit_threshold: float = 0.9
     more_steps: int = 16
-
-    @property
-    def takes_back(self) -> bool:
-        return True
+    takes_back: ClassVar[bool] = True
 
     def check_fields(self) -> None:
         super().check_fields()

@@ -6,11 +6,11 @@ from typing import ClassVar
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from .base import Guess, Sampler, check_blocks, ranked
+from .base import Adaptive, Guess, ranked
 
 
 @dataclass(frozen=True)
-class Nemotron(Sampler):
+class Nemotron(Adaptive):
     """Reveal a block's first token from the causal row before it; then all with p ≥ threshold, at least one.
 
     Nemotron-Labs-Diffusion, as in its generation code. The finished context is causal, and its last row
@@ -21,20 +21,8 @@ class Nemotron(Sampler):
         threshold: probability from which a token is revealed, default 0.9.
     """
 
-    threshold: float = 0.9
     needs_blocks: ClassVar[bool] = True
-
-    @property
-    def adaptive(self) -> bool:
-        return True
-
-    @property
-    def causal_first(self) -> bool:
-        return True
-
-    def check_fields(self) -> None:
-        super().check_fields()
-        check_blocks(self, threshold=self.threshold)
+    causal_first: ClassVar[bool] = True
 
     def select(self, guess: Guess, quota: Int[Tensor, " b"]) -> Bool[Tensor, "b w"]:
         surest = ranked(guess.confidence, guess.masked) == 0

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -32,10 +33,7 @@ class Remask(Sampler):
     loop: float = 0.5
     share: float = 0.2
     by: str = "random"
-
-    @property
-    def takes_back(self) -> bool:
-        return True
+    takes_back: ClassVar[bool] = True
 
     def check_fields(self) -> None:
         super().check_fields()

@@ -1,6 +1,7 @@
 """ReMDM: ancestral sampling with remasking, with the loop of the paper."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
@@ -46,10 +47,7 @@ class ReMDM(Sampler):
     t_on: float = 0.55
     t_off: float = 0.05
     top_p: float = 0.9
-
-    @property
-    def takes_back(self) -> bool:
-        return True
+    takes_back: ClassVar[bool] = True
 
     def check_fields(self) -> None:
         super().check_fields()

@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from .base import Guess, Sampler, check_blocks, sure_or_best
+from .base import Adaptive, Guess, sure_or_best
 
 
 @dataclass(frozen=True)
-class SDAR(Sampler):
+class SDAR(Adaptive):
     """Draw a token for every mask; reveal all with p > threshold, or as many as the schedule requires.
 
     SDAR (2510.06303), `low_confidence_dynamic` of its generation code with its settings. p is the
@@ -27,14 +27,6 @@ class SDAR(Sampler):
     temperature: float = 1.0
     threshold: float = 0.85
     block_steps: int | None = None
-
-    @property
-    def adaptive(self) -> bool:
-        return True
-
-    def check_fields(self) -> None:
-        super().check_fields()
-        check_blocks(self, threshold=self.threshold)
 
     def select(self, guess: Guess, quota: Int[Tensor, " b"]) -> Bool[Tensor, "b w"]:
         p = guess.confidence

@@ -1,6 +1,7 @@
 """Threshold: a sampler that reveals all confident positions at once."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from jaxtyping import Bool, Int
 from torch import Tensor
@@ -27,10 +28,7 @@ class Threshold(Sampler):
 
     threshold: float = 0.9
     factor: float | None = None
-
-    @property
-    def adaptive(self) -> bool:
-        return True
+    adaptive: ClassVar[bool] = True
 
     def check_fields(self) -> None:
         super().check_fields()

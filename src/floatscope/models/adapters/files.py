@@ -146,7 +146,7 @@ def _unpacked(stored: dict[str, Tensor], path: Path) -> dict[str, Tensor]:
             continue  # used with the tensor it belongs to
         if tensor.dtype is torch.int8:
             scale = stored.get(name + SCALE)
-            if scale is None or not scale.is_floating_point() or not _fits(scale, tensor):
+            if scale is None or not _fits(scale, tensor):
                 raise ModelError(
                     f"{path}: {name} is int8, and {name + SCALE} is no scale for it", _COPY
                 )
@@ -160,10 +160,9 @@ def _unpacked(stored: dict[str, Tensor], path: Path) -> dict[str, Tensor]:
 
 
 def _fits(scale: Tensor, tensor: Tensor) -> bool:
-    """Tell whether multiplying by the scale keeps the tensor's shape."""
-    return scale.ndim <= tensor.ndim and all(
-        s in (1, t) for s, t in zip(reversed(scale.shape), reversed(tensor.shape), strict=False)
-    )
+    """Whether it is a number for each line of the tensor."""
+    lines = [(*tensor.shape[:d], 1, *tensor.shape[d + 1 :]) for d in range(tensor.ndim)]
+    return scale.is_floating_point() and scale.shape in lines
 
 
 def _placed(name: str, path: Path) -> tuple[str, str]:

@@ -50,7 +50,7 @@ def _untie(net: PreTrainedModel, adapter: Adapter, places: dict[str, str]) -> No
     New rows for tokens apply to both: PEFT ties them as well.
     """
     head, embedding = net.get_output_embeddings(), net.get_input_embeddings()
-    if adapter.settings.tied or head is None or head.weight is not embedding.weight:
+    if adapter.settings.ensure_weight_tying or head is None or head.weight is not embedding.weight:
         return
     for module, parts in adapter.modules.items():
         if net.get_submodule(places[module]) in (head, embedding) and set(parts) != {"rows"}:
@@ -75,13 +75,11 @@ class _Merge:
             self._rows()
         weight = self._own("weight")
         if "A" in self.parts:
-            if not isinstance(self.target, nn.Linear):
-                raise self._wrong("a LoRA for a linear map, and the base's module is none")
-            weight += self._delta("A", "B")
+            self._require(nn.Linear, "a linear map")
+            weight += self._delta("A", "B", weight.shape)
         if "embedding A" in self.parts:
-            if not isinstance(self.target, nn.Embedding):
-                raise self._wrong("a LoRA for an embedding, and the base's module is none")
-            weight += self._delta("embedding A", "embedding B").T
+            self._require(nn.Embedding, "an embedding")
+            weight += self._delta("embedding A", "embedding B", weight.T.shape).T
         if "B.bias" in self.parts:
             bias = self._own("bias")
             bias += self._shaped("B.bias", bias.shape) * self._scaling
@@ -95,16 +93,19 @@ class _Merge:
     def _scaling(self) -> float:
         return self.adapter.settings.scaling(self.name)
 
+    def _require(self, kind: type[nn.Module], words: str) -> None:
+        if not isinstance(self.target, kind):
+            raise self._wrong(f"a LoRA for {words}, and the base's module is none")
+
     def _own(self, part: str) -> Tensor:
         parameter = self.target._parameters.get(part)
         if parameter is None:
             raise self._wrong(f"a {part}, and the base's module has none")
         return parameter.data
 
-    def _delta(self, a: str, b: str) -> Float[Tensor, "out in"]:
-        """Return s·B·A, with the shape of the weight, or of its transpose for an embedding."""
-        weight, rank = self._own("weight"), self.adapter.settings.rank(self.name)
-        n_out, n_in = weight.shape if a == "A" else weight.shape[::-1]
+    def _delta(self, a: str, b: str, shape: tuple[int, ...]) -> Float[Tensor, "out in"]:
+        """s·B·A of this shape."""
+        (n_out, n_in), rank = shape, self.adapter.settings.rank(self.name)
         right, left = self._shaped(a, (rank, n_in)), self._shaped(b, (n_out, rank))
         return (left @ right) * self._scaling
 

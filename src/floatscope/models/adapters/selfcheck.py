@@ -4,13 +4,13 @@ The check detects another base, another tokenizer's ids and a wrong merge. It ru
 cast. `attention/selfcheck.py` checks everything else about the network.
 """
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated
 
 import torch
 from jaxtyping import Float
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from torch import Tensor
 
 from ...errors import ModelError
@@ -23,6 +23,27 @@ _LONGEST = 512
 _REMEDY = (
     "The base weights or the adapter are not those it was made with: install or copy both again."
 )
+Ids = Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1, max_length=_LONGEST)]
+Row = Annotated[list[float], Field(min_length=WIDTH, max_length=WIDTH)]
+
+
+class SelfCheck(BaseModel):
+    """Token ids, positions among them, and the first logits of each position's row."""
+
+    model_config = ConfigDict(strict=True, allow_inf_nan=False)
+
+    tokens: Ids
+    rows: Ids
+    logits: list[Row] = Field(max_length=_LONGEST)
+    tolerance: float = Field(ge=0, le=1e6)
+
+    def fits(self, model: Model) -> bool:
+        """Whether ids and positions exist."""
+        return (
+            max(self.tokens) < model.vocab_size
+            and max(self.rows) < len(self.tokens)
+            and len(self.rows) == len(self.logits)
+        )
 
 
 def write_selfcheck(
@@ -33,15 +54,10 @@ def write_selfcheck(
     tolerance: float = 0.02,
 ) -> Path:
     """Write the model's current logits, in float32, to an adapter's directory."""
-    logits = _logits(model, list(tokens), list(rows)).tolist()
-    content = {
-        "tokens": list(tokens),
-        "rows": list(rows),
-        "logits": [[round(value, 5) for value in row] for row in logits],
-        "tolerance": tolerance,
-    }
+    logits = [[round(value, 5) for value in row] for row in _logits(model, tokens, rows).tolist()]
+    content = SelfCheck(tokens=list(tokens), rows=list(rows), logits=logits, tolerance=tolerance)
     file = Path(path) / FILE
-    file.write_text(json.dumps(content) + "\n")
+    file.write_text(content.model_dump_json() + "\n")
     return file
 
 
@@ -50,46 +66,26 @@ def reproduce(model: Model, path: Path) -> None:
     file = path / FILE
     if not file.exists():
         return
-    raw = read_json(file)
-    tokens: Any = raw.get("tokens")
-    rows: Any = raw.get("rows")
-    logits = raw.get("logits")
-    tolerance: Any = raw.get("tolerance")
-    if (
-        not _ids(tokens, model.vocab_size, _LONGEST)
-        or not _ids(rows, len(tokens), len(tokens))
-        or type(tolerance) not in (int, float)
-        or not 0 <= tolerance <= 1e6
-        or not isinstance(logits, list)
-        or len(logits) != len(rows)
-        or not all(
-            isinstance(row, list) and len(row) == WIDTH and all(isinstance(v, float) for v in row)
-            for row in logits
-        )
-    ):
+    try:
+        check = SelfCheck.model_validate(read_json(file))
+    except ValidationError:
+        check = None
+    if check is None or not check.fits(model):
         raise ModelError(
             f"{file}: expected tokens (ids of the vocabulary, {_LONGEST} at most), rows (positions "
             f"in them), logits ({WIDTH} numbers for each row) and tolerance",
             "Copy it again.",
         )
-    expected = torch.tensor(logits, dtype=torch.float64)
-    off = float((_logits(model, tokens, rows).cpu().double() - expected).abs().max())
-    if not off <= tolerance:
+    expected = torch.tensor(check.logits, dtype=torch.float64)
+    off = float((_logits(model, check.tokens, check.rows).cpu().double() - expected).abs().max())
+    if not off <= check.tolerance:
         raise ModelError(
             f"self-check 'the adapter's logits' failed for {model.name}: off by {off:.3g}, "
-            f"where {tolerance:g} is allowed",
+            f"where {check.tolerance:g} is allowed",
             _REMEDY,
         )
 
 
-def _logits(model: Model, tokens: list[int], rows: list[int]) -> Float[Tensor, "r 8"]:
-    ids = torch.tensor([tokens], device=model.device)
-    return model.logits(ids)[0, rows, :WIDTH]
-
-
-def _ids(value: Any, below: int, at_most: int) -> bool:
-    return (
-        isinstance(value, list)
-        and 0 < len(value) <= at_most
-        and all(isinstance(i, int) and not isinstance(i, bool) and 0 <= i < below for i in value)
-    )
+def _logits(model: Model, tokens: Sequence[int], rows: Sequence[int]) -> Float[Tensor, "r 8"]:
+    ids = torch.tensor([list(tokens)], device=model.device)
+    return model.logits(ids)[0, list(rows), :WIDTH]

@@ -13,10 +13,6 @@ from typing import Any
 from ..family import Direction, Family, Grid
 
 
-def translate(raw: dict[str, Any]) -> dict[str, Any]:
-    return {**raw, "is_causal": False}
-
-
 def _of(name: str, network: str, **more: Any) -> Family:
     return Family(
         name=f"A2D-{name}",
@@ -25,7 +21,6 @@ def _of(name: str, network: str, **more: Any) -> Family:
         direction=Direction.BIDIRECTIONAL,
         shift=0,
         grid=Grid.PADDED,
-        translate=translate,
         examples=f"Tiny-A2D from {name}",
         tested="its arithmetic in float64, its published code",
         **more,

@@ -14,7 +14,6 @@ def translate(raw: dict[str, Any]) -> dict[str, Any]:
     fields["rope_parameters"] = rope(
         raw.get("rope_theta", 1_000_000.0), fields.pop("rope_scaling", None)
     )
-    fields["is_causal"] = False
     return fields
 
 

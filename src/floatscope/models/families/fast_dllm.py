@@ -4,14 +4,7 @@ Wu et al. 2025, arXiv 2509.26328. Implemented after fragments of its decoding co
 generation_functions.py) and a public description of its configuration, without its modelling code.
 """
 
-from typing import Any
-
 from ..family import Direction, Family
-
-
-def translate(raw: dict[str, Any]) -> dict[str, Any]:
-    return {**raw, "is_causal": False}
-
 
 FAST_DLLM = Family(
     name="Fast-dLLM",
@@ -23,7 +16,6 @@ FAST_DLLM = Family(
     block_field="bd_size",
     mask_id=151665,
     mask_vocab=(151936,),
-    translate=translate,
     examples="Fast-dLLM v2 1.5B and 7B",
     tested="its arithmetic in float64",
 )

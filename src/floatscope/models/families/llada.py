@@ -61,7 +61,6 @@ def translate(raw: dict[str, Any]) -> dict[str, Any]:
         "bos_token_id": raw.get("bos_token_id"),
         "eos_token_id": raw.get("eos_token_id"),
         "pad_token_id": raw.get("pad_token_id"),
-        "is_causal": False,
     }
 
 

@@ -47,7 +47,6 @@ def translate(raw: dict[str, Any]) -> dict[str, Any]:
         "attention_bias": False,
         "rope_parameters": rope(theta, turned),
         "tie_word_embeddings": bool(raw.get("tie_word_embeddings", False)),
-        "is_causal": False,
     }
 
 

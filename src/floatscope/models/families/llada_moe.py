@@ -50,7 +50,6 @@ def translate(raw: dict[str, Any]) -> dict[str, Any]:
         "attention_bias": bool(raw.get("attention_bias")),
         "rope_parameters": rope(raw.get("rope_theta", 10_000.0)),
         "tie_word_embeddings": bool(raw.get("tie_word_embeddings", False)),
-        "is_causal": False,
     }
 
 

@@ -23,7 +23,7 @@ def translate(raw: dict[str, Any]) -> dict[str, Any]:
     rope = dict(raw["rope_parameters"])
     rope.setdefault("llama_4_scaling_beta", 0.0)  # then queries do not grow
     rope.setdefault("original_max_position_embeddings", raw["max_position_embeddings"])
-    return {**raw, "rope_parameters": rope, "is_causal": False}
+    return {**raw, "rope_parameters": rope}
 
 
 NEMOTRON = Family(

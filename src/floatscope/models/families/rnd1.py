@@ -22,7 +22,6 @@ def translate(raw: dict[str, Any]) -> dict[str, Any]:
         "sliding_window": None,  # its code writes false
         "decoder_sparse_step": 1,  # whatever is written: its code has experts in every layer
         "mlp_only_layers": [],
-        "is_causal": False,
     }
 
 

@@ -7,14 +7,7 @@ Implemented after JetAstra/SDAR (training/model/SDAR-4B-Chat/modeling_sdar.py): 
 Cheng et al. 2025, arXiv 2510.06303; TraDo: Wang et al. 2025, arXiv 2509.06949.
 """
 
-from typing import Any
-
 from ..family import Direction, Family
-
-
-def translate(raw: dict[str, Any]) -> dict[str, Any]:
-    return {**raw, "is_causal": False}
-
 
 SDAR = Family(
     name="SDAR",
@@ -25,7 +18,6 @@ SDAR = Family(
     block_field="block_size",
     mask_id=151669,
     mask_vocab=(151936,),
-    translate=translate,
     examples="SDAR 1.7B to 8B Chat, TraDo 4B and 8B",
     tested="its arithmetic in float64",
 )

@@ -14,8 +14,8 @@ def difference(
     a: Real[np.ndarray, "n *rest"],
     b: Real[np.ndarray, "n *rest"],
     *,
-    level: float = 0.95,
     bounds: Bounds | None = None,
+    level: float = 0.95,
     smooth: bool = False,
     clusters: Sequence[Any] | np.ndarray | None = None,
 ) -> Interval:

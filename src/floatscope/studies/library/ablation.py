@@ -1,6 +1,6 @@
 """Ablation: which heads does an answer need, and are the retrieval heads among them?"""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import ClassVar
 
@@ -133,10 +133,10 @@ other choices: heads by strict copy score; outputs set to their mean over the ot
             )
         ]
 
-    def findings(self, evidence: Evidence) -> list[str]:
+    def findings(self, evidence: Evidence) -> Iterator[str]:
         if why := no_answers(evidence.request) or no_passages(evidence.request):
-            return [why]
-        lines = []
+            yield why
+            return
         for model, result in evidence.results(KEY).items():
             table = ranking(result)
             found = table[(table["q"] <= LISTED) & (table["loss"] > 0)]
@@ -154,8 +154,7 @@ other choices: heads by strict copy score; outputs set to their mean over the ot
                 )
             if theta:
                 line += f"; the retrieval heads together cost {said(theta)} more than matched ones"
-            lines.append(f"{line}.")
-        return lines
+            yield f"{line}."
 
     def tables(self, evidence: Evidence) -> dict[str, pd.DataFrame]:
         frames = [ranking(one).assign(model=name) for name, one in evidence.results(KEY).items()]

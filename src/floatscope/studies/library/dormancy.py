@@ -1,6 +1,6 @@
 """Dormancy: are heads active in one domain and dormant in another, and do anchors have small values?"""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import ClassVar
 
 import numpy as np
@@ -13,7 +13,7 @@ from ...stats.discoveries import at_least, benjamini_hochberg
 from ..claim import Check, Claim, Number, above, said
 from ..evidence import Evidence
 from ..long_answers import one_domain
-from ..numbers import overall, overall_controls, third
+from ..numbers import overall, third
 from ..request import Request
 from ..setting import PROSE, QUESTIONS
 from ..study import Shows, Study
@@ -119,18 +119,18 @@ drain = |W_O v| at anchors / median of the other keys; peak = the same of the re
         untrained = evidence.controls(key, evidence.mdm)
         bar = "" if evidence.mdm else NO_MDM
         theta = overall(mdm, "drain", "MDM: value norm, anchors over others", "×", level=level)
-        control = overall_controls(untrained, "drain", "untrained: value norm", "×", level=level)
+        control = overall(untrained, "drain", "untrained: value norm", "×", level=level)
         beside = overall(arm, "drain", "ARM: value norm, anchors over others", "×", level=level)
         variants = [*other_deltas(DRAIN, theta, control, bar)]
         for which in ("first", "last"):
             of = f"{which} third of the layers"
             asked = ("drain", of, "×", third(mdm, which))
             one = overall(mdm, *asked, level=level)
-            other = overall_controls(untrained, *asked, level=level)
+            other = overall(untrained, *asked, level=level)
             variants.append(vary(of, DRAIN, one, other, bar))
         if evidence.arm:
             networks = evidence.controls(key, evidence.arm)
-            untrained_arm = overall_controls(networks, "drain", "", "×", level=level)
+            untrained_arm = overall(networks, "drain", "", "×", level=level)
             variants.append(vary("the ARM instead", DRAIN, beside, untrained_arm))
         peaks = {
             kind: overall(result, "peak", f"{kind}: residual norm, anchors over others", "×")
@@ -166,19 +166,17 @@ drain = |W_O v| at anchors / median of the other keys; peak = the same of the re
         n = min(r.n for r in domains.values())
         return Number(f"{kind}: heads that differ without crossing", share, unit="%", n=n)
 
-    def findings(self, evidence: Evidence) -> list[str]:
-        lines = []
+    def findings(self, evidence: Evidence) -> Iterator[str]:
         for model in evidence.models:
             rest = [
                 overall(evidence.result("dormancy", model, d), "dormant", "", "%")
                 for d in (QUESTIONS, PROSE)
             ]
             if rest[0] and rest[1]:
-                lines.append(
-                    f"{model}: a head is dormant in {said(rest[0])} of cases on questions and in "
-                    f"{said(rest[1])} on prose."
+                yield (
+                    f"{model}: a head is dormant in {said(rest[0])} of cases over questions and "
+                    f"{said(rest[1])} over prose."
                 )
-        return lines
 
 
 def crossing_heads(

@@ -1,5 +1,6 @@
 """Floating: does attention rest on one fixed token, or on anchors that move?"""
 
+from collections.abc import Iterator
 from typing import ClassVar
 
 from ...measures import (
@@ -83,15 +84,13 @@ not compared, its layers are."""
             claims.over_layers(evidence, self.name),
         ]
 
-    def findings(self, evidence: Evidence) -> list[str]:
-        lines = []
+    def findings(self, evidence: Evidence) -> Iterator[str]:
         for model in evidence.models:
             place = overall(evidence.result("absorption", model), "first", "", "%")
             done = overall(evidence.result("absorption-finished", model), "first", "", "%")
             count = overall(evidence.result("absorption", model), "anchors", "", "anchors")
             if place and done and count:
-                lines.append(
+                yield (
                     f"{model}: position 0 receives {said(place)} of attention while decoding and "
                     f"{said(done)} on the finished sequence; {said(count)} a layer."
                 )
-        return lines

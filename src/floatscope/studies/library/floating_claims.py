@@ -108,7 +108,7 @@ def sink(evidence: Evidence, study: str) -> Claim:
         bar=bar,
         sentence=sentence,
         numbers=(*sides, at_first),
-        checks=(_check("the strongest key is position 0 in most layers", at_first, 0.5),),
+        checks=(Check("the strongest key is position 0 in most layers", above(at_first, 0.5)),),
         variants=tuple(variants),
     )
 
@@ -348,7 +348,3 @@ def differ(labels: Int[np.ndarray, "n cells"]) -> Float[np.ndarray, " cells"]:
     counts = np.bincount((labels + most * np.arange(cells)).ravel(), minlength=most * cells)
     counts = counts.reshape(cells, most)
     return np.asarray(1 - (counts * (counts - 1)).sum(1) / (n * (n - 1)))
-
-
-def _check(label: str, found: Number | None, level: float) -> Check:
-    return Check(label, above(found, level))

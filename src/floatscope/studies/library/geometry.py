@@ -128,25 +128,28 @@ Means over steps and heads; null 0. "First" and "last" are thirds of the layers.
         return {"geometry": Measured(), KINDS: KindsOfKey(), RULED: PartsByRule()}
 
     def claims(self, evidence: Evidence) -> list[Claim]:
-        theta, numbers, bar = _by_kind(evidence.result(KINDS, evidence.mdm))
+        theta, (first, last), bar = _by_kind(evidence.result(KINDS, evidence.mdm))
         untrained = evidence.control(KINDS, evidence.mdm)
         control = _control(untrained, _by_kind)
         # Untrained weights whose anchors have no advantage on other prompts earn nothing to exceed.
         rule = NORM if untrained is None or control else replace(NORM, untrained=False)
-        variants = [*other_deltas(rule, theta, control, bar)]
-        for label in VARIED:
-            by_rule = partial(_by_rule, choice=label)
-            one, _, barred = by_rule(evidence.result(RULED, evidence.mdm))
-            other = _control(evidence.control(RULED, evidence.mdm), by_rule)
-            variants.append(vary(label, NORM, one, other, barred))
+        checks = (
+            Check("the norm helps in the first third", above(first, 0.0)),
+            Check("it hardly does in the last", below(last, 0.25)),
+        )
         sentence = ""
-        first, last = numbers
         if first and last:
             sentence = (
                 f"Of the advantage in score that a kind of token has where it is the anchor of other "
                 f"examples, the norm makes up {said(first)} in the first third of the MDM's layers and "
                 f"{said(last)} in the last."
             )
+        variants = [*other_deltas(rule, theta, control, bar)]
+        for label in VARIED:
+            by_rule = partial(_by_rule, choice=label)
+            one, _, barred = by_rule(evidence.result(RULED, evidence.mdm))
+            other = _control(evidence.control(RULED, evidence.mdm), by_rule)
+            variants.append(vary(label, NORM, one, other, barred))
         return [
             judge(
                 rule,
@@ -155,27 +158,22 @@ Means over steps and heads; null 0. "First" and "last" are thirds of the layers.
                 control=control,
                 bar=bar,
                 sentence=sentence,
-                numbers=numbers,
-                checks=(
-                    Check("the norm helps in the first third", above(first, 0.0)),
-                    Check("the norm hardly helps in the last third", below(last, 0.25)),
-                ),
+                numbers=(first, last),
+                checks=checks,
                 variants=tuple(variants),
             )
         ]
 
-    def findings(self, evidence: Evidence) -> list[str]:
-        lines = []
+    def findings(self, evidence: Evidence) -> Iterator[str]:
         for model in evidence.models:
             result = evidence.result("geometry", model)
             rank = overall(result, "key_rank", "", "%", third(result, "last"))
             if rank:
                 where = "small" if below(rank, 0.5) else "large" if above(rank, 0.5) else "ordinary"
-                lines.append(
+                yield (
                     f"{model}: in the last third an anchor's key norm is {where}: larger than that of "
                     f"{said(rank)} of the other keys."
                 )
-        return lines
 
 
 def _by_kind(result: Result | None) -> Shares:
@@ -237,7 +235,7 @@ def norm_shares(whole: np.ndarray, without: np.ndarray) -> Shares:
         without: The same without each prompt: (2, prompt, layer, head).
     """
     if without.shape[1] < FEW:
-        bar = f"Choosing anchors on other prompts takes at least {FEW} prompts: raise --limit."
+        bar = f"Choosing anchors on other prompts takes {FEW} of them at least: raise --limit."
         return None, (None, None), bar
     where = layer_thirds(whole.shape[1])
 
@@ -247,7 +245,7 @@ def norm_shares(whole: np.ndarray, without: np.ndarray) -> Shares:
     for which in where:  # a share of nothing can be anything
         won = leave_one_out(parts(whole, which).sum(0), parts(without, which).sum(0))
         if not above(number(won, "advantage"), 0.0):
-            bar = f"In the {which} third anchors have no advantage on prompts on which they were not chosen."
+            bar = f"Anchors win nothing in the {which} third, on prompts they were not chosen on."
             return None, (None, None), bar
     shares = {}
     for which in where:

@@ -1,5 +1,6 @@
 """Knowledge: how much does a model gain from passages?"""
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -54,13 +55,11 @@ them. A difference from 1.5 times has an interval where a ratio of small gains h
     def settings(self, request: Request) -> list[Setting]:
         if no_answers(request):
             return []
+        asked = "" if request.asked_as == "as-is" else f"{request.asked_as},"
         settings = [
             Setting(CLOSED, "closed-book", questions=request.gain_questions, decides=True),
             Setting(WITH, request.asked_as, questions=request.gain_questions, decides=True),
-            *(
-                Setting(f"gold-{place}", self._at(request, place))
-                for place in self._places(request)
-            ),
+            *(Setting(f"gold-{n}", f"{asked}gold={n}") for n in self._places(request)),
         ]
         if has_known(request.data):
             settings += [
@@ -74,10 +73,6 @@ them. A difference from 1.5 times has an interval where a ratio of small gains h
         n = Condition.parse(request.asked_as).passages
         n = passages_of(request.data) if n is None else n
         return [] if n is None or n < 2 else sorted({0, n // 2, n - 1})
-
-    def _at(self, request: Request, place: int) -> str:
-        words = [] if request.asked_as == "as-is" else [request.asked_as]
-        return ",".join([*words, f"gold={place}"])
 
     def claims(self, evidence: Evidence) -> list[Claim]:
         rule, models = self.rules[0], (evidence.mdm, evidence.arm)
@@ -142,8 +137,7 @@ them. A difference from 1.5 times has an interval where a ratio of small gains h
             )
         ]
 
-    def findings(self, evidence: Evidence) -> list[str]:
-        lines = []
+    def findings(self, evidence: Evidence) -> Iterator[str]:
         for model in evidence.models:
             closed, read = (evidence.right(s, model) for s in (CLOSED, WITH))
             if closed is None or read is None:
@@ -153,13 +147,12 @@ them. A difference from 1.5 times has an interval where a ratio of small gains h
             if places:
                 values = [n.value for n in places.values()]
                 line += f"; from {short(min(values), '%')} to {short(max(values), '%')} over gold positions"
-            lines.append(line + ".")
+            yield line + "."
             for setting in (CLOSED, WITH):
                 if note := evidence.cut_note(setting, model):
-                    lines.append(f"{model}, {setting}: {note}.")
+                    yield f"{model}, {setting}: {note}."
             if read.value > 0.95:
-                lines.append("With passages it is near the ceiling: a gain cannot be larger there.")
-        return lines
+                yield "With passages it is near the ceiling: a gain cannot be larger there."
 
     def _sweep(self, evidence: Evidence, model: str) -> dict[int, Number]:
         every = {p: evidence.right(f"gold-{p}", model) for p in self._places(evidence.request)}

@@ -1,6 +1,6 @@
 """Lens: in which layer and at which step does a model know the token that will be revealed?"""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import ClassVar
 
@@ -151,8 +151,7 @@ not testable: no diffusion model, fewer than two controls, or fewer than two dec
             )
         ]
 
-    def findings(self, evidence: Evidence) -> list[str]:
-        lines = []
+    def findings(self, evidence: Evidence) -> Iterator[str]:
         for model, result in evidence.results(LENS).items():
             layer, step, lead = (
                 overall(result, name, "", unit)
@@ -167,8 +166,7 @@ not testable: no diffusion model, fewer than two controls, or fewer than two dec
                 line += (
                     f"; in the last layer from step {said(step)} on, {said(lead)} before its reveal"
                 )
-            lines.append(f"{line}.")
-        return lines
+            yield f"{line}."
 
 
 def _values(result: Result | None, depth: float = 1.0) -> dict[str, float]:

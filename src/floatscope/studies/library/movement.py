@@ -1,5 +1,6 @@
 """Movement: while the answer is revealed, does the key that masked rows attend to most change?"""
 
+from collections.abc import Iterator
 from typing import ClassVar
 
 import numpy as np
@@ -80,8 +81,7 @@ Untrained networks of equal sharpness move in nearly every layer: movement says 
     def claims(self, evidence: Evidence) -> list[Claim]:
         return [decide(evidence, self.name)]
 
-    def findings(self, evidence: Evidence) -> list[str]:
-        lines = []
+    def findings(self, evidence: Evidence) -> Iterator[str]:
         for model, result in evidence.results(KEY).items():
             moved, share = (result.data[name].values for name in ("moved", "share"))
             if np.isnan(moved).all():
@@ -93,8 +93,7 @@ Untrained networks of equal sharpness move in nearly every layer: movement says 
                 for some, does in ((move, "change their strongest key"), (stay, "keep it"))
                 if some.any()
             ]
-            lines.append(f"{model}: {'; '.join(parts)}.")
-        return lines
+            yield f"{model}: {'; '.join(parts)}."
 
 
 def decide(evidence: Evidence, study: str) -> Claim:
@@ -131,10 +130,10 @@ def decide(evidence: Evidence, study: str) -> Claim:
         study,
         theta,
         bar=bar,
+        remedy=_remedy(there, rule),
         sentence=sentence,
         numbers=tuple(numbers),
         variants=tuple(variants),
-        remedy=_remedy(there, rule),
     )
 
 

@@ -1,5 +1,6 @@
 """Retrieval: which heads copy the answer from the gold passage?"""
 
+from collections.abc import Iterator
 from typing import ClassVar
 
 from ...measures import RetrievalHeads
@@ -31,14 +32,14 @@ Null of the count: heads whose strongest key is drawn at random from what the ro
     def measures(self, request: Request) -> dict[str, Measure]:
         return {"retrieval-heads": RetrievalHeads()}
 
-    def findings(self, evidence: Evidence) -> list[str]:
+    def findings(self, evidence: Evidence) -> Iterator[str]:
         if why := no_passages(evidence.request):
-            return [why]
-        lines = []
+            yield why
+            return
         for model, result in evidence.results("retrieval-heads").items():
             data = result.data
             if not data["copy"].notnull().any():
-                lines.append(f"{model}: nothing to copy, {data.attrs['copy']}.")
+                yield f"{model}: nothing to copy, {data.attrs['copy']}."
                 continue
             heads, low, high, null = (
                 float(data[f"heads{end}"].item()) for end in ("", "_low", "_high", "_null")
@@ -46,9 +47,8 @@ Null of the count: heads whose strongest key is drawn at random from what the ro
             total = int(data.sizes["layer"] * data.sizes["head"])
             best = data["copy"].argmax(...)
             where = {k: int(data[k].values[int(v)]) for k, v in best.items()}
-            lines.append(
-                f"{model}: {heads:.0f} [{low:.0f}, {high:.0f}] of {total} heads copy (by chance "
+            yield (
+                f"{model}: {heads:.0f} [{low:.0f}, {high:.0f}] of {total} heads copy (by luck "
                 f"{null:.2g}); the strongest is layer {where['layer']}, head {where['head']} with a "
                 f"score of {float(data['copy'].max()):.2f}."
             )
-        return lines

@@ -1,6 +1,6 @@
 """Robustness: how many answers does a model lose per point of attention taken from its anchors?"""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -102,8 +102,7 @@ not testable: a model answers less than 25 % to begin with, or loses less than h
             )
         ]
 
-    def findings(self, evidence: Evidence) -> list[str]:
-        lines = []
+    def findings(self, evidence: Evidence) -> Iterator[str]:
         for model in evidence.models:
             base, parts = evidence.right(WITH, model), []
             for kind, name in ((ANCHORS, "anchors"), (RANDOM, "random columns")):
@@ -114,8 +113,7 @@ not testable: a model answers less than 25 % to begin with, or loses less than h
                     points = ", ".join(short(x, "%", bare=True) for x in removed)
                     parts.append(f"{after} with {points} points of attention taken from {name}")
             if base and parts:
-                lines.append(f"{model}: {said(base)} right; {'; '.join(parts)}.")
-        return lines
+                yield f"{model}: {said(base)} right; {'; '.join(parts)}."
 
     def figures(self, evidence: Evidence) -> list[Picture]:
         names = [s.name for s in self.settings(evidence.request)]

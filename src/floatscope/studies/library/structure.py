@@ -11,7 +11,7 @@ from ...measures.result import Result
 from ..anchored import together
 from ..claim import Check, Claim, Number, below, said
 from ..evidence import Evidence
-from ..numbers import number, of_networks, overall_controls, thirds
+from ..numbers import number, of_networks, overall, thirds
 from ..request import Request
 from ..study import Shows, Study
 from ..verdict import MDM, Rule, judge, other_deltas, vary
@@ -144,7 +144,7 @@ def _own_trends(evidence: Evidence, key: str) -> tuple[Number | None, Number | N
     theta = number(result.examples["trend"].values, label, level=level, null=0.0)
     networks = evidence.controls(key, evidence.mdm)
     untrained = "untrained: slope of ln(index)"
-    return theta, overall_controls(networks, "trend", untrained, level=level)
+    return theta, overall(networks, "trend", untrained, level=level)
 
 
 def _difference(

@@ -19,9 +19,8 @@ from ..study import Shows, Study
 from ..verdict import CAUSAL, MDM, Rule, judge, other_deltas
 
 KEY = "answer-tracing"
-LEAST = (
-    0.5  # nats a token that the passage's answer must be worth, for there to be something to trace
-)
+# nats a token that the passage's answer must be worth, for there to be something to trace
+LEAST = 0.5
 NEAR = 0.01  # of the gap: what is nearer to all or nothing is a forward's rounding
 FEW = 5  # so many questions must lie off these ends before their spread is believed
 
@@ -70,7 +69,7 @@ nothing: between those ends lies the finding."""
     shows: ClassVar[Shows] = {
         KEY: (
             "Where and when the answer enters",
-            "Share of the gap between clean and corrupted run that one patch of the residual restores: by "
+            "Share of the gap between clean and corrupted run that one patch of the residual brings back: by "
             "layer and group of positions, and by step and layer for the answer's tokens in the passage and "
             "the answer's rows.",
         )
@@ -81,11 +80,8 @@ nothing: between those ends lies the finding."""
 
     def claims(self, evidence: Evidence) -> list[Claim]:
         result = evidence.result(KEY, evidence.mdm)
-        worth = _worth(result, "MDM: effect of the passage's answer, per token")
-        control = _worth(
-            evidence.control(KEY, evidence.mdm),
-            "untrained MDM: effect of the passage's answer, per token",
-        )
+        worth = _worth(result, "MDM: worth of the passage's answer, a token")
+        control = _worth(evidence.control(KEY, evidence.mdm), "untrained MDM: the same")
         bar = no_answers(evidence.request) or _bar(evidence, result, worth)
         theta = _direct(result, "MDM: direct share", STRAIGHT.level)
         arm = _direct(evidence.result(KEY, evidence.arm), "ARM: direct share", 0.95)
@@ -96,16 +92,14 @@ nothing: between those ends lies the finding."""
         sentence = ""
         if result is not None and theta and worth:
             sentence = (
-                f"The answer in the passage adds {said(worth)} per token to the gold answer's "
-                f"log-probability in the MDM; {said(theta)} of this pass directly from "
-                f"its tokens; {_crossing(result)}."
+                f"The passage's answer is worth {said(worth)} a token to the MDM; {said(theta)} of it come "
+                f"straight from its tokens; {_crossing(result)}."
             )
         checks = (
             Check(
-                "in the first third of the layers the answer is in the passage's tokens",
-                above(first, 0.5),
+                "in the first third of the layers it is in the passage's tokens", above(first, 0.5)
             ),
-            Check("in the last third of the layers the answer is at its rows", above(last, 0.5)),
+            Check("in the last third it is at the answer's rows", above(last, 0.5)),
         )
         return [
             judge(
@@ -123,20 +117,19 @@ nothing: between those ends lies the finding."""
     def findings(self, evidence: Evidence) -> list[str]:
         if why := no_answers(evidence.request) or no_passages(evidence.request):
             return [why]
-        lines = []
-        for model, result in evidence.results(KEY).items():
-            worth = _worth(result, "")
-            if worth is None or not above(worth, LEAST):
-                small = f" ({said(worth)} per token)" if worth else ""
-                lines.append(
-                    f"{model}: the answer in the passage adds too little to be traced{small}."
-                )
-                continue
-            gap = result.data["gap"]
-            step = int(gap["step"].values[int(gap.values.argmax())])
-            part = short(float(gap.max() / gap.sum()), "%")
-            lines.append(f"{model}: {_crossing(result)}; {part} of it enters at step {step}.")
-        return lines
+        results = evidence.results(KEY)
+        return [f"{model}: {_finding(result)}." for model, result in results.items()]
+
+
+def _finding(result: Result) -> str:
+    worth = _worth(result, "")
+    if worth is None or not above(worth, LEAST):
+        small = f" ({said(worth)} a token)" if worth else ""
+        return f"the passage's answer is worth too little to be traced{small}"
+    gap = result.data["gap"]
+    step = int(gap["step"].values[int(gap.values.argmax())])
+    part = short(float(gap.max() / gap.sum()), "%")
+    return f"{_crossing(result)}; {part} of it enters at step {step}"
 
 
 def crossing(result: Result) -> int | None:
@@ -214,11 +207,11 @@ def _bar(evidence: Evidence, result: Result | None, worth: Number | None) -> str
         return "There is no diffusion model in this run: add one with --model."
     if result is None or worth is None:
         return (
-            "No question could be used: they need gold passages that contain the answer literally."
+            "No question could be used: it takes gold passages that hold the answer as it stands."
         )
     if not above(worth, LEAST):  # all of its interval: untrained weights go up and down by as much
         return (
-            f"The answer in the passage adds {said(worth)} per token, not clearly more than {LEAST:g}: there "
-            "is nothing to trace. Ask questions that the model answers from its passages."
+            f"The passage's answer is worth {said(worth)} a token, not clearly more than {LEAST:g}: there is "
+            "nothing to trace. Ask what the model reads off its passages."
         )
     return ""

@@ -1,4 +1,4 @@
-"""Tiny random checkpoints as GGUF files, as llama.cpp writes them; `tiny` writes the other formats.
+"""Tiny random checkpoints as GGUF files, as llama.cpp would write them; `models.tiny` writes the others.
 
 Needs the gguf package. The tokenizer has bytes, two special tokens and one merge; that of a diffusion
 model also has a mask token.
@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from tokenizers import pre_tokenizers
 
-from .tiny import Shape
+from floatscope.models.tiny import Shape
 
 SPECIALS = ("<|begin|>", "<|end|>")
 MASK = 259

@@ -528,7 +528,7 @@ def _view(folder):
 
     server = make_server(source_of(folder))
     try:
-        index = server.source.index()
+        index = server.page.source.index()
         for example in index["examples"]:
             for scene in example["scenes"]:
                 status = server._response(f"/scene/{scene['id']}").status_code

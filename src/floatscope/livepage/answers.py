@@ -1,22 +1,17 @@
-"""What all answers of the live page's server share: how a request is read, a stream sent, an error said.
-
-Whatever goes wrong has a kind, a message and a remedy, and never a traceback.
-"""
+"""How the live page's server reads a request, and sends a file or a stream."""
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Any, TypeVar
 
 from pydantic import ValidationError
-from starlette.requests import ClientDisconnect, Request
-from starlette.responses import JSONResponse, Response
-from starlette.routing import Route
+from starlette.requests import Request
+from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from ..errors import FloatscopeError
-from .host import Refused
+from ..report.answers import Refused
 from .limits import LIMITS
 from .messages import Message
 
@@ -43,60 +38,6 @@ async def asked_of(request: Request, kind: type[M], most: int = LIMITS["body"]) 
             "Correct the request; docs/reference/live.md has its form.",
             where,
         ) from error
-
-
-def told_of(error: FloatscopeError) -> dict[str, str]:
-    return {"kind": "usage", "message": error.what, "remedy": error.remedy}
-
-
-def error_response(status: int, error: dict[str, str]) -> Response:
-    return JSONResponse({"error": error}, status)
-
-
-def route(path: str, answer: Callable[[Request], Awaitable[Response]], methods: list[str]) -> Route:
-    async def guarded(request: Request) -> Response:
-        try:
-            return await answer(request)
-        except Refused as refused:
-            return error_response(refused.status, refused.error)
-        except KeyError as error:
-            return error_response(404, _gone(str(error.args[0]) if error.args else ""))
-        except FloatscopeError as error:
-            return error_response(400, told_of(error))
-        except ClientDisconnect:
-            return Response(status_code=400)
-        except Exception as error:  # a bug of ours: said, not shown
-            told = {
-                "kind": "internal",
-                "message": f"{type(error).__name__}",
-                "remedy": "Try again.",
-            }
-            return error_response(500, told)
-
-    return Route(path, guarded, methods=methods)
-
-
-def _gone(what: str) -> dict[str, str]:
-    remedy = "Runs are kept until the server ends or makes room: see history. Reload the page."
-    return {"kind": "gone", "message": f"there is no {what[:60]!r} here", "remedy": remedy}
-
-
-async def http_error(request: Request, error: Exception) -> Response:
-    status = getattr(error, "status_code", 404)
-    if status == 405:
-        told = {
-            "kind": "usage",
-            "message": "this path has no such method",
-            "remedy": "See docs/reference/live.md.",
-        }
-        return error_response(405, told)
-    return error_response(404, _gone(request.url.path))
-
-
-def number_of(text: str) -> int:
-    if not (text.isascii() and text.isdecimal() and len(text) < 7):
-        raise KeyError(text)
-    return int(text)
 
 
 def download(content: bytes, kind: str, name: str) -> Response:

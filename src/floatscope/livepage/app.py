@@ -1,10 +1,10 @@
 """What the live page's server answers, path by path. Models are behind `host`, finished runs in `runs`.
 
-Every answer that is not a file is JSON.
+The scenes of runs are answered as those of any source. Every answer that is not a file is JSON.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator
 from contextlib import aclosing, asynccontextmanager
 from functools import partial
 from importlib.metadata import version
@@ -14,13 +14,17 @@ from typing import Any
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
+from starlette.routing import Route
 
 from ..report import embed
+from ..report.answers import Refused, route
+from ..report.guard import own_page
+from ..report.serve import ScenePage
 from . import messages, prompts, scratch
 from .addresses import opened
-from .answers import Stream, asked_of, download, http_error, number_of, route
+from .answers import Stream, asked_of, download
 from .export import exported, zipped
-from .host import ModelHost, Refused
+from .host import ModelHost
 from .limits import LIMITS
 from .messages import plain
 from .python_code import code_of
@@ -28,45 +32,43 @@ from .run_stream import difference, streamed, wanted_of
 from .runs import Runs
 
 _TYPES = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
+_SOURCES = "script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:"
+_NOTEBOOK = "http://localhost:* http://127.0.0.1:*"
 _ROOMS = (str(__package__), str(embed.__package__))
 
 
-class LivePage:
+class LivePage(ScenePage):
     """The application: its models and its runs."""
+
+    answers_half_closed = False  # a closed connection is a run that nobody wants
 
     def __init__(self, hosts: list[ModelHost], runs: Runs, *, notebook: bool = False) -> None:
         self.hosts = {host.id: host for host in hosts}
         self.runs, self.notebook = runs, notebook
-        get, post = partial(route, methods=["GET"]), partial(route, methods=["POST"])
-        self.asgi = Starlette(
-            lifespan=self._lifespan,
-            routes=[
-                get("/", self.page),
-                get("/assets/{name}", self.asset),
-                get("/setup", self.setup),
-                get("/models", self.models),
-                get("/index", self.index),
-                get("/scene/{run}", self.scene),
-                get("/scene/{run}/heads/{step}", self.heads),
-                get("/scene/{run}/head/{layer}/{head}", self.head),
-                get("/history", self.history),
-                get("/compare/{one}/{other}", self.compare),
-                get("/trace/{run}", self.trace),
-                post("/run", self.run),
-                post("/tokens", self.tokens),
-                post("/candidates", self.candidates),
-                post("/pattern", self.pattern),
-                post("/python", self.python),
-                post("/export", self.export),
-                post("/forget", self.forget),
-                post("/state", self.state),
-            ],
-            exception_handlers={404: http_error, 405: http_error},
-        )
-        self.asgi.router.redirect_slashes = False
+        self.policy = own_page(_SOURCES, _NOTEBOOK if notebook else "'none'")
+        super().__init__(runs.catalogue)
+
+    def more_routes(self) -> list[Route]:
+        post = partial(route, method="POST")
+        return [
+            route("/assets/{name}", self.asset),
+            route("/setup", self.setup),
+            route("/models", self.models),
+            route("/history", self.history),
+            route("/compare/{one}/{other}", self.compare),
+            route("/trace/{run}", self.trace),
+            post("/run", self.run),
+            post("/tokens", self.tokens),
+            post("/candidates", self.candidates),
+            post("/pattern", self.pattern),
+            post("/python", self.python),
+            post("/export", self.export),
+            post("/forget", self.forget),
+            post("/state", self.state),
+        ]
 
     @asynccontextmanager
-    async def _lifespan(self, app: Starlette) -> AsyncGenerator[None, None]:
+    async def lifespan(self, app: Starlette) -> AsyncGenerator[None, None]:
         loading = asyncio.ensure_future(self._load())
         try:
             yield
@@ -74,7 +76,10 @@ class LivePage:
             loading.cancel()
             for host in self.hosts.values():
                 host.close()
-            self.runs.close()
+            self.close()
+
+    def close(self) -> None:
+        self.runs.close()
 
     async def _load(self) -> None:
         """One model after the other: the first can be used while the others are on their way."""
@@ -118,24 +123,6 @@ class LivePage:
         return [host.about() for host in self.hosts.values()]
 
     # Runs that are there
-
-    async def index(self, request: Request) -> Response:
-        return JSONResponse({**await asyncio.to_thread(self.runs.catalogue.index), "keys": True})
-
-    async def scene(self, request: Request) -> Response:
-        return await self._part(request, self.runs.catalogue.scene, [])
-
-    async def heads(self, request: Request) -> Response:
-        return await self._part(request, self.runs.catalogue.heads, ["step"])
-
-    async def head(self, request: Request) -> Response:
-        return await self._part(request, self.runs.catalogue.head, ["layer", "head"])
-
-    async def _part(self, request: Request, make: Callable[..., Any], names: list[str]) -> Response:
-        run = self.runs[request.path_params["run"]].run
-        numbers = [number_of(request.path_params[name]) for name in names]
-        text = await asyncio.to_thread(lambda: embed.as_json(make(run, *numbers)))
-        return Response(text, media_type="application/json")
 
     async def history(self, request: Request) -> Response:
         return JSONResponse(self.runs.history())

@@ -15,25 +15,13 @@ from itertools import count
 from typing import Any
 
 from ..children import Child
+from ..report.answers import Refused
 from . import worker
 from .limits import LIMITS
 
 STALL = 600.0  # seconds without a word, while a job runs
 _FINAL = {"done", "error", "cancelled", "answer"}
 Event = dict[str, Any] | bytes  # a step goes through as it came
-
-
-class Refused(Exception):
-    """A request that is answered with an error: its HTTP status and what the page is told."""
-
-    def __init__(
-        self, status: int, kind: str, message: str, remedy: str = "", field: str = ""
-    ) -> None:
-        super().__init__(message)
-        self.status = status
-        self.error = {"kind": kind, "message": message, "remedy": remedy}
-        if field:
-            self.error["field"] = field
 
 
 class Crew:

@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import FloatscopeError
+from ..report.answers import Refused, refused
 from . import messages, prompts
-from .answers import line_of, told_of
+from .answers import line_of
 from .changed import changed
-from .host import ModelHost, Refused
+from .host import ModelHost
 from .limits import LIMITS
 from .messages import plain
 from .runs import Kept, Runs, without_text
@@ -68,13 +69,8 @@ async def streamed(
                 elif event["event"] == "done":
                     event |= await _kept(host, runs, path, begun, event)
                 yield line_of(event)
-    except Refused as refused:
-        yield line_of({"event": "error", "run": run, "error": refused.error})
-    except FloatscopeError as error:
-        yield line_of({"event": "error", "run": run, "error": told_of(error)})
-    except Exception as error:  # a bug of ours: said, so that the page does not wait
-        told = {"kind": "internal", "message": type(error).__name__, "remedy": "Run it again."}
-        yield line_of({"event": "error", "run": run, "error": told})
+    except Exception as error:  # the page does not wait
+        yield line_of({"event": "error", "run": run, "error": refused(error).error})
 
 
 async def _kept(

@@ -1,6 +1,5 @@
 """How the live page's server reads a request, and sends a file or a stream."""
 
-import asyncio
 import json
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
@@ -8,8 +7,8 @@ from typing import Any, TypeVar
 
 from pydantic import ValidationError
 from starlette.requests import Request
-from starlette.responses import Response
-from starlette.types import Receive, Scope, Send
+from starlette.responses import Response, StreamingResponse
+from starlette.types import Send
 
 from ..report.answers import Refused
 from .limits import LIMITS
@@ -45,38 +44,18 @@ def download(content: bytes, kind: str, name: str) -> Response:
     return Response(content, media_type=kind, headers=headers)
 
 
-class Stream(Response):
-    """Lines as they come, until the last or until nobody listens."""
+class Stream(StreamingResponse):
+    """Lines as they come, until the last or until nobody listens; the generator is closed then."""
 
     media_type = "application/x-ndjson"
 
     def __init__(self, lines: AsyncGenerator[bytes, None]) -> None:
-        super().__init__()
+        super().__init__(lines)
         self.lines = lines
-        del self.headers["content-length"]
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        task = asyncio.ensure_future(self._send(send))
-        gone = asyncio.ensure_future(_disconnected(receive))
-        try:
-            await asyncio.wait({task, gone}, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for one in (task, gone):
-                one.cancel()
-            await asyncio.gather(task, gone, return_exceptions=True)
-
-    async def _send(self, send: Send) -> None:
-        start = {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
-        await send(start)
-        async with aclosing(self.lines) as lines:
-            async for line in lines:
-                await send({"type": "http.response.body", "body": line, "more_body": True})
-        await send({"type": "http.response.body", "body": b"", "more_body": False})
-
-
-async def _disconnected(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
+    async def stream_response(self, send: Send) -> None:
+        async with aclosing(self.lines):
+            await super().stream_response(send)
 
 
 def line_of(event: dict[str, Any]) -> bytes:

@@ -14,18 +14,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import xarray as xr
 
 from ..errors import FloatscopeError, UsageError
-from ..scenes.pack import scene_of
-from ..scenes.parts import Scene, blocks, single_heads, sizes_of
-from ..scenes.words import example_of, title_of
+from ..scenes.pack import header_of, scene_of, single_heads
+from ..scenes.parts import Scene, blocks, range_of, sizes_of
 from ..stats.anchors import ZScore
 from ..trace import Trace
 from ..trace.windows import require_global
 from .embed import index_of
 
 _BUDGET = 8_000_000  # a scene that is fetched may be heavier than one in a file
+_RULE = ZScore()
 _REMEMBERED = 8  # scenes kept in memory
 
 
@@ -100,21 +99,13 @@ class Catalogue:
         """What the index needs of a scene, without packing it."""
         trace = self.load(scene_id)
         require_global(trace.data, "the viewer")
-        shares, most = [], []
+        shares, most = [], [0.0]
         for part in blocks(trace, np.arange(sizes_of(trace)[0])):
-            shares.append(part.mass.mean("head"))
-            most.append(float(part.mass.max()))
-        share = xr.concat(shares, "step")
-        change = share.diff("step") if share.sizes["step"] > 1 else share * 0
+            shares.append(part.mass.mean(2))
+            most.append(float(np.nanmax(part.mass)))
         return {
-            "example": example_of(trace),
-            "title": title_of(trace),
-            "model": {k: str(trace.info[k]) for k in ("model", "direction")},
-            "range": {
-                "share": float(share.max()),
-                "head": max(most),
-                "change": float(np.abs(change).max()),
-            },
+            **header_of(trace, _RULE),
+            "range": range_of(np.concatenate(shares), np.array(most)),
         }
 
     def scene(self, scene_id: str) -> Scene:
@@ -176,7 +167,7 @@ class StoredScenes:
 
 
 def _whole(trace: Trace, steps: np.ndarray) -> Scene:
-    heads = single_heads(trace, ZScore(), steps, 1 << 40, [])
+    heads = single_heads(trace, _RULE, steps, 1 << 40, [])
     assert heads is not None
     return heads
 

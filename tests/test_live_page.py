@@ -608,8 +608,8 @@ STOPS = {"force": forced, "cut": cut, "models": two_models}
 
 
 def test_the_tour_can_be_walked_and_its_pictures_are_there(browser, address, tmp_path):
-    page = (FOLDER.parent / "live-tour.md").read_text(encoding="utf-8")
-    shown = re.findall(r"\]\(live/(\w+)\.webp\)", page)
+    page = (FOLDER.parent / "tutorials" / "live_tour.md").read_text(encoding="utf-8")
+    shown = re.findall(r"\]\(\.\./live/(\w+)\.webp\)", page)
     with Tab(browser, address, **WINDOW) as tab:
         walked = []
         for name in tour(tab):

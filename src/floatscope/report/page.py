@@ -1,15 +1,17 @@
 """Findings as one HTML file that opens without a network, in a browser and on paper.
 
 It measures nothing and judges nothing. Every text goes through the template's escaping; what is
-already markup is only style, script, the viewer's fragment, drawn ranges and figures made safe.
+already markup is only style, script, the viewer's fragment and drawn ranges. Figures are images.
 """
 
+import base64
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import cache
 from importlib.metadata import version
 from importlib.resources import files
+from typing import NamedTuple
 from urllib.parse import quote
 
 from jinja2 import Environment, StrictUndefined, Template
@@ -22,22 +24,36 @@ from ..studies.scope import GENERAL
 from ..studies.verdict import CAUSAL, LITERATURE, level_of
 from . import content, embed, numbers, ranges
 from .examples import examples_of
-from .figure import Inline
 from .strips import SHAPES, strip
 
 TITLE = "Floatscope: where attention rests"
 
 
+class Drawing(NamedTuple):
+    """A figure of the page: `alt` says it in words, `width` is its width on paper in CSS pixels."""
+
+    title: str
+    alt: str
+    source: str
+    width: int
+
+
+def image(svg: str) -> str:
+    """The address of an image that is inside the page."""
+    data = base64.b64encode(svg.encode("utf-8", "backslashreplace"))
+    return f"data:image/svg+xml;base64,{data.decode()}"
+
+
 def render(
     findings: Findings,
-    figures: Sequence[Sequence[tuple[str, Inline]]],
+    figures: Sequence[Sequence[Drawing]],
     scenes: Sequence[Scene] = (),
     notes: Sequence[str] = (),
 ) -> str:
     """Render the whole document.
 
-    `figures`: of each section, in the order of `content.sections_of`, with their titles. `scenes`: for the
-    viewer. `notes`: what was left out or sampled.
+    `figures`: of each section, in the order of `content.sections_of`. `scenes`: for the viewer. `notes`: what
+    was left out or sampled.
 
     Raises:
         ValueError: a scene that cannot be written as JSON.

@@ -14,6 +14,7 @@ from live_browsing import PASSAGES, Tab, got, served
 from live_client import serving
 from live_tour import FOLDER, WINDOW, picture, tour
 from pictures import assert_drawn
+from unpacking import unpack
 from waiting import LIMIT, until
 
 import floatscope as fs
@@ -26,7 +27,6 @@ from floatscope.livepage.runs import Runs
 from floatscope.livepage.serve import open_redirect
 from floatscope.livepage.worker import work
 from floatscope.report.loopback import LoopbackServer
-from floatscope.scenes.codec import unpack
 
 HOSTILE = "</script><img src=x onerror=alert(1)>\u202e" + "W" * 120 + "<b>&amp;"
 

@@ -7,11 +7,11 @@ import zipfile
 
 import numpy as np
 import pytest
+from unpacking import unpack
 
 import floatscope as fs
 from floatscope.livepage.limits import KEEP
 from floatscope.report.embed import as_json
-from floatscope.scenes.codec import unpack
 from floatscope.scenes.pack import scene_of
 
 PROMPT = {"question": "Who has a cat?", "passages": ["Ann has a dog.", "Bo has a cat."], "gold": 1}

@@ -1,23 +1,24 @@
 """How the live page's server reads a request, and sends a file or a stream."""
 
 import json
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 from typing import Any, TypeVar
 
 from pydantic import ValidationError
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
+from starlette.routing import Route
 from starlette.types import Send
 
-from ..report.answers import Refused
+from ..report.answers import Refused, route
 from .limits import LIMITS
 from .messages import Message
 
 M = TypeVar("M", bound=Message)
 
 
-async def asked_of(request: Request, kind: type[M], most: int = LIMITS["body"]) -> M:
+async def _message(request: Request, kind: type[M], most: int) -> M:
     body = bytearray()
     async for piece in request.stream():
         body += piece
@@ -37,6 +38,17 @@ async def asked_of(request: Request, kind: type[M], most: int = LIMITS["body"]) 
             "Correct the request; docs/reference/live.md has its form.",
             where,
         ) from error
+
+
+def posted(
+    path: str, kind: type[M], answer: Callable[[M], Awaitable[Any]], most: int = LIMITS["body"]
+) -> Route:
+    """Make a route that takes a message of at most so many bytes."""
+
+    async def read(request: Request) -> Any:
+        return await answer(await _message(request, kind, most))
+
+    return route(path, read, "POST")
 
 
 def download(content: bytes, kind: str, name: str) -> Response:

@@ -18,6 +18,7 @@ from ..children import Child
 from ..report.answers import Refused
 from . import worker
 from .limits import LIMITS
+from .prompts import layout_of
 
 STALL = 600.0  # seconds without a word, while a job runs
 _FINAL = {"done", "error", "cancelled", "answer"}
@@ -77,6 +78,11 @@ class ModelHost:
         """What the page is told of it."""
         known = {"id": self.id, "spec": self.spec, "state": self.state, "queue": len(self._line)}
         return {**known, **self.error, **self.facts}
+
+    @property
+    def layout(self) -> str:
+        """How the model is asked a question."""
+        return str(self.facts.get("layout") or layout_of(self.spec))
 
     # The process
 

@@ -8,12 +8,13 @@ from typing import Any
 
 from ..errors import FloatscopeError
 from ..report.answers import Refused, refused
-from . import messages, prompts
+from . import messages
 from .answers import line_of
 from .changed import changed
 from .host import ModelHost
 from .limits import LIMITS
 from .messages import plain
+from .prompts import settled
 from .runs import Kept, Runs, without_text
 
 
@@ -46,8 +47,7 @@ async def streamed(
 ) -> AsyncGenerator[bytes, None]:
     """Its lines. Closing this ends the run."""
     run, path = runs.new()
-    layout = host.facts.get("layout") or prompts.layout_of(host.spec)
-    prompt = prompts.settled(wanted["prompt"], layout)
+    prompt = settled(wanted["prompt"], host.layout)
     touches, origin = wanted.get("touches", []), wanted.get("from")
     job = {"kind": "run", "prompt": prompt, "sampler": wanted.get("sampler")}
     job |= {"touches": touches, "path": str(path)}

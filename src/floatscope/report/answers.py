@@ -1,6 +1,7 @@
 """What all answers share: an error is JSON with a kind, a message and a remedy, and never a traceback."""
 
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
@@ -52,14 +53,13 @@ async def http_error(request: Request, error: Exception) -> Response:
     return _not_found(request.url.path).response
 
 
-def route(
-    path: str, answer: Callable[[Request], Awaitable[Response]], method: str = "GET"
-) -> Route:
-    """Make a route whose errors are answered."""
+def route(path: str, answer: Callable[[Request], Awaitable[Any]], method: str = "GET") -> Route:
+    """Make a route whose errors are answered; what is no response is sent as JSON."""
 
     async def guarded(request: Request) -> Response:
         try:
-            return await answer(request)
+            made = await answer(request)
+            return made if isinstance(made, Response) else JSONResponse(made)
         except ClientDisconnect:
             return Response(status_code=400)
         except Exception as error:

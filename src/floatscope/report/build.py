@@ -39,12 +39,6 @@ def write_report(findings: Findings, *, budget: int = BUDGET) -> Path:
     return path
 
 
-def write_figures(findings: Findings, ending: str) -> list[Path]:
-    """Every figure as a file, as it is on the page, into figures/."""
-    folder = findings.run.make_folder("figures")
-    return save_figures(findings, folder, [ending])
-
-
 def save_figures(
     findings: Findings,
     folder: Path,

@@ -103,31 +103,6 @@ def _pieces(array: np.ndarray) -> Iterator[np.ndarray]:
     return (flat[start : start + _PIECE] for start in range(0, flat.size, _PIECE))
 
 
-def relative_error(packed: Packed) -> float:
-    """The most a value of a log array above its floor can be off, as a fraction of itself."""
-    return float(2 ** (packed["scale"] / 2) - 1)
-
-
-def floor_of(packed: Packed) -> float:
-    """Below about this, a value of a log array may have become zero."""
-    return float(2 ** packed["offset"])
-
-
-def unpack(packed: Packed) -> np.ndarray:
-    """What the page will read: floats with NaN, or whole numbers with −1."""
-    raw = base64.b64decode(packed["data"])
-    codes = np.frombuffer(raw, _stored(packed["dtype"])).astype(np.int64)
-    codes = codes.reshape(packed["shape"])
-    absent = codes == missing_code(packed["dtype"])
-    if packed["code"] == "index":
-        return np.where(absent, -1, codes)
-    if packed["code"] == "linear":
-        values = packed["offset"] + packed["scale"] * codes
-    else:
-        values = np.where(codes > 0, 2.0 ** (packed["offset"] + packed["scale"] * (codes - 1)), 0.0)
-    return np.where(absent, np.nan, values)
-
-
 def take_arrays(scene: dict[str, Any]) -> tuple[dict[str, Any], xr.Dataset]:
     """Move the codes of every packed array of a scene into a dataset; return what remains, as small JSON."""
     codes: dict[str, tuple[list[str], np.ndarray]] = {}

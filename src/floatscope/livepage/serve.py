@@ -5,7 +5,9 @@ import os
 import webbrowser
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from importlib.resources import files
 from pathlib import Path
+from string import Template
 from typing import Any
 
 from ..errors import ModelError
@@ -17,18 +19,6 @@ from .app import LivePage
 from .host import Crew, ModelHost
 from .runs import Runs
 from .scratch import REDIRECT
-
-_REDIRECT_PAGE = """<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="referrer" content="no-referrer">
-<meta http-equiv="refresh" content="0;url={url}">
-<title>Floatscope live</title>
-</head>
-<body><p><a href="{url}">Floatscope live</a></p></body>
-</html>
-"""
 
 
 def default_models() -> list[str]:
@@ -80,7 +70,8 @@ def open_redirect(url: str, folder: Path) -> None:
     private folder, which only this user can read, and the file sends it to the address.
     """
     file = folder / REDIRECT
+    page = Template(files(__package__).joinpath("assets", "redirect.html").read_text("utf-8"))
     handle = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with open(handle, "w", encoding="utf-8") as out:
-        out.write(_REDIRECT_PAGE.format(url=html.escape(url)))
+        out.write(page.substitute(url=html.escape(url)))
     webbrowser.open(file.as_uri())

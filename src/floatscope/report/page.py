@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import cache
 from importlib.metadata import version
-from importlib.resources import files
 from typing import NamedTuple
 from urllib.parse import quote
 
@@ -83,13 +82,9 @@ def render(
         viewer=Markup(viewer),
         assets=Markup(assets),
         policy=embed.OFFLINE,
-        style=Markup(_text("page.css")),
-        script=Markup(_text("page.js")),
+        style=Markup(embed.asset("page.css")),
+        script=Markup(embed.asset("page.js")),
     )
-
-
-def _text(name: str) -> str:
-    return files(__package__).joinpath("assets", name).read_text(encoding="utf-8")
 
 
 @cache
@@ -111,7 +106,7 @@ def _template() -> Template:
     made.globals |= {"drawings": ranges.drawings, "general": GENERAL, "CAUSAL": CAUSAL}
     made.globals |= {"command": content.command, "previews": content.previews}
     made.globals |= {"examples_of": examples_of}
-    return made.from_string(_text("page.html.j2"))
+    return made.from_string(embed.asset("page.html.j2"))
 
 
 def _tight(text: str) -> str:

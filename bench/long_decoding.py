@@ -88,7 +88,7 @@ def served(args: argparse.Namespace) -> dict[str, Any]:
     make_server(args.folder).server_close()
     stages = Stages()
     server = make_server(args.folder)
-    source: Any = server.source
+    source: Any = server.page.source
     stages.run("index", source.index)
     scene = stages.run("scene", lambda: source.scene("t0"))
     some = range(0, len(scene["steps"]), max(1, len(scene["steps"]) // 16))

@@ -89,7 +89,7 @@ def test_a_study_from_outside_runs_like_any_other(folder):
     assert (folder / "run-1" / "results" / "end-of-prompt-same.parquet").exists()
     page = (folder / "run-1" / "report.html").read_text()
     assert "The end of the prompt gets twice" in page
-    assert page.count("<svg") > 2  # its measure's figure among them, drawn by the base class
+    assert "data:image/svg" in page  # its measure's figure, drawn by the base class
     assert "LeftToRight" in Run(folder / "run-1").read("ask-0-000-00000", ()).meta["sampler"]
 
 

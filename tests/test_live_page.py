@@ -14,19 +14,19 @@ from live_browsing import PASSAGES, Tab, got, served
 from live_client import serving
 from live_tour import FOLDER, WINDOW, picture, tour
 from pictures import assert_drawn
+from unpacking import unpack
 from waiting import LIMIT, until
 
 import floatscope as fs
 from floatscope.children import ChildThread
 from floatscope.livepage.app import LivePage
-from floatscope.livepage.browser import open_browser
 from floatscope.livepage.host import ModelHost
 from floatscope.livepage.messages import View
 from floatscope.livepage.prompts import PLAIN
 from floatscope.livepage.runs import Runs
-from floatscope.livepage.serve import LiveServer
+from floatscope.livepage.serve import open_redirect
 from floatscope.livepage.worker import work
-from floatscope.scenes.codec import unpack
+from floatscope.report.loopback import LoopbackServer
 
 HOSTILE = "</script><img src=x onerror=alert(1)>\u202e" + "W" * 120 + "<b>&amp;"
 
@@ -240,7 +240,7 @@ def test_a_link_opens_the_same_view_in_another_browser(address, ran, other):
 def test_file_that_opens_the_browser_leads_to_the_page(tab, address, tmp_path, monkeypatch):
     opened = []
     monkeypatch.setattr("webbrowser.open", opened.append)
-    open_browser(address, tmp_path)
+    open_redirect(address, tmp_path)
     (file,) = opened
     assert file.startswith("file://") and address not in file
     tab.page.goto(file)
@@ -407,7 +407,7 @@ def test_link_waits_for_a_model_that_is_being_loaded(browser, llada):
     sampler = {"name": "random", "settings": {"length": 2}}
     link = link_to({"v": 1, "runs": [{**run, "sampler": sampler}]})
     host = ModelHost("m0", "slow", {}, make_worker=lambda: ChildThread(work, (load, PLAIN)))
-    server = LiveServer(LivePage([host], Runs("slow")), 0)
+    server = LoopbackServer(LivePage([host], Runs("slow")), 0)
     with serving(server), Tab(browser, server.url + link) as tab:
         notice = tab.page.locator("#notice")
         tab.until(lambda: "Still loading: slow." in notice.inner_text(), "the page waits")

@@ -1,15 +1,17 @@
 """Runs of the live page: what streams is what the trace holds, a branch is the intervention, code repeats."""
 
+import base64
 import io
 import json
 import zipfile
 
 import numpy as np
 import pytest
+from unpacking import unpack
 
 import floatscope as fs
 from floatscope.livepage.limits import KEEP
-from floatscope.scenes.codec import unpack
+from floatscope.report.embed import as_json
 from floatscope.scenes.pack import scene_of
 
 PROMPT = {"question": "Who has a cat?", "passages": ["Ann has a dog.", "Bo has a cat."], "gold": 1}
@@ -95,6 +97,31 @@ def test_the_stream_is_the_trace(first, models, name):
         p = unpack(part["confidence"])[0][:size]
         np.testing.assert_allclose(p, trace.confidence.values[t], atol=0.003)
     assert done["result_ids"] == answer_ids(trace) and done["answer"] == trace.text
+
+
+@pytest.mark.parametrize("name", SAMPLERS)
+def test_a_streamed_run_and_its_stored_trace_are_the_same_bytes(page, first, models, name):
+    started, *steps, done = first[name]
+    trace = traced(models[name], samplers()[name])
+    whole = scene_of(trace, budget=8_000_000, fetched=True)
+    differ = {"vocabulary", "classes", "model"}  # these grow, and how it ended is not known yet
+    streamed = started["scene"]
+    for part in streamed.keys() - differ:
+        assert streamed[part] == whole[part], part
+    assert streamed["model"] | {"ended": done["ended"]} == whole["model"]
+    for growing, part in (("vocabulary", "words"), ("classes", "new_classes")):
+        assert [word for step in steps for word in step[part]] == whole[growing]
+    for part in ("canvas", "class", "masked", "anchors", "anchor_count", "peak_key"):
+        codes = [base64.b64decode(step["scene"][part]["data"]) for step in steps]
+        assert b"".join(codes) == base64.b64decode(whole[part]["data"]), part
+    for t, step in enumerate(steps):  # scaled by the largest value of the step
+        alone = scene_of(trace.at_step(t), budget=8_000_000)
+        parts = ["range", "null", "reach", "share", "anchors", "anchor_count", "peak", "peak_key"]
+        for part in [*parts, "single_heads", *({"from"} & alone.keys())]:
+            assert as_json(step["scene"][part]) == as_json(alone[part]), (t, part)
+    # The server of the run, and the one of the saved trace, answer with the same text.
+    status, served = page.ask("GET", f"scene/{done['run']}")
+    assert status == 200 and as_json(served) == as_json(whole)
 
 
 TOUCHES = {

@@ -21,13 +21,8 @@ import floatscope as fs
 from floatscope.livepage.limits import LIMITS
 from floatscope.livepage.notebook import live
 from floatscope.livepage.scratch import Scratch, sweep
-from floatscope.livepage.serve import (
-    LiveServer,
-    default_models,
-    forwarding,
-    make_server,
-    serve,
-)
+from floatscope.livepage.serve import default_models, make_server, serve
+from floatscope.report.loopback import LoopbackServer, forwarding
 from floatscope.report.serve import serve as serve_traces
 
 SHORT = {"name": "confidence", "settings": {"length": 4, "steps": 4}}
@@ -394,7 +389,7 @@ def test_key_is_not_on_the_command_line_of_the_browser(tmp_path, monkeypatch):
     monkeypatch.setenv("BROWSER", str(script))
     monkeypatch.setattr(webbrowser, "_tryorder", None)  # BROWSER is read once, when first needed
     monkeypatch.setattr(webbrowser, "_browsers", {})
-    monkeypatch.setattr(LiveServer, "serve_forever", lambda server: servers.append(server))
+    monkeypatch.setattr(LoopbackServer, "serve_forever", lambda server: servers.append(server))
     servers, said = [], []
     serve([], open_browser=True, say=said.append)
     (server,) = servers

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 import numpy as np
 import pytest
 import torch
+import unpacking
 
 import floatscope as fs
 from floatscope.models import tiny
@@ -112,12 +113,14 @@ def test_a_head_at_all_steps_and_all_heads_at_a_step_agree(trace, tmp_path, monk
     assert not any("single heads" in said for said in scene["left_out"])
     mass = trace.mass.transpose("step", "layer", "head", "key")
     way = catalogue.head("t0", 5, 6)
-    shares = codec.unpack(way["share"])
+    shares = unpacking.unpack(way["share"])
     assert shares.shape == (64, 1, 1, mass.sizes["key"])
     np.testing.assert_allclose(shares[:, 0, 0], mass[:, 5, 6], rtol=2e-4)
     at = catalogue.heads("t0", 40)
-    np.testing.assert_allclose(codec.unpack(at["share"])[0], mass[40], rtol=2e-4)
-    assert (codec.unpack(way["anchors"])[40, 0, 0] == codec.unpack(at["anchors"])[0, 5, 6]).all()
+    np.testing.assert_allclose(unpacking.unpack(at["share"])[0], mass[40], rtol=2e-4)
+    assert (
+        unpacking.unpack(way["anchors"])[40, 0, 0] == unpacking.unpack(at["anchors"])[0, 5, 6]
+    ).all()
     for layer, head in ((6, 0), (0, 8), (-1, 0)):
         with pytest.raises(KeyError):
             catalogue.head("t0", layer, head)

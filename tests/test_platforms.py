@@ -59,13 +59,13 @@ READS = """
     assert usable_cores() and _default_handlers()
 """
 REPORTS = """
-    from floatscope.report.build import write_figures, write_report
+    from floatscope.report.build import save_figures, write_report
     from floatscope.studies import Findings
     from floatscope.studies.results import write_results
 
     findings = Findings(sys.argv[1])
     write_results(findings)
-    assert write_figures(findings, "svg")
+    assert save_figures(findings, findings.run.make_folder("figures"), ["svg"])
     print(write_report(findings).read_text(encoding="utf-8"))
 """
 

@@ -1,5 +1,6 @@
 """The report page: numbers, drawings and figures by themselves, then the whole in a browser."""
 
+import json
 import math
 import re
 from contextlib import ExitStack
@@ -15,8 +16,8 @@ from matplotlib.figure import Figure
 from waiting import until
 
 from floatscope.plots import STYLE, save
-from floatscope.report import figure, numbers, ranges, strips
-from floatscope.report.page import TITLE, _link, render
+from floatscope.report import numbers, ranges, strips
+from floatscope.report.page import TITLE, Drawing, _link, image, render
 from floatscope.scenes.pack import scene_of
 from floatscope.studies.claim import VERDICTS, Claim, Number, curve_said
 from floatscope.studies.findings import Findings
@@ -59,28 +60,36 @@ def a_number(value=0.0731, low=0.0502, high=0.0938, null=0.0031, unit="%", n=24,
     return Number(label, value, low, high, null, unit, n)
 
 
+def in_words(number):
+    return ", ".join(filter(None, [numbers.estimate(number), numbers.context(number)]))
+
+
 def test_a_number_in_words():
-    assert numbers.number(a_number()) == "7.31 % [5.02, 9.38], null 0.310 %, n = 24"
-    assert (
-        numbers.number(a_number(unit="×", null=1)) == "0.0731× [0.0502, 0.0938], null 1.00×, n = 24"
-    )
+    assert in_words(a_number()) == "7.31 % [5.02, 9.38], null 0.310 %, n = 24"
+    assert in_words(a_number(unit="×", null=1)) == "0.0731× [0.0502, 0.0938], null 1.00×, n = 24"
     bits = a_number(2.5, None, None, None, "bits", None)
-    assert numbers.number(bits) == "2.50 bits"
-    assert numbers.number(a_number(math.nan, math.nan, math.nan)) == "–, null 0.310 %, n = 24"
+    assert in_words(bits) == "2.50 bits"
+    assert in_words(a_number(math.nan, math.nan, math.nan)) == "–, null 0.310 %, n = 24"
     assert numbers.interval(-0.5, 0.5, "%") == "[−50.0, 50.0]"
     assert numbers.interval(None, 0.5) == ""
     assert numbers.count(12345) == "n = 12,345"
     assert [numbers.short(x, "%") for x in (0, 1, 0.025)] == ["0", "100 %", "2.5 %"]
 
 
-def test_columns_of_a_table():
-    assert numbers.column([0.0, 1.0, math.nan]) == (["0", "1", "–"], True)
-    assert numbers.column([np.float32(0.5), np.int64(1), None]) == (["0.500", "1.00", "–"], True)
-    assert numbers.column([-3, 12345]) == (["−3", "12345"], True)
-    assert numbers.column(["a", None, "1.5"]) == (["a", "–", "1.5"], False)
-    assert numbers.column([True, np.bool_(False)]) == (["True", "False"], False)
-    assert numbers.column([math.nan, None]) == (["–", "–"], False)
-    assert numbers.column([]) == ([], False)
+@pytest.mark.parametrize(
+    ("cells", "shown", "numeric"),
+    [
+        ([0.0, 1.0, math.nan], ["0", "1", "–"], True),
+        ([np.float32(0.5), np.int64(1), None], ["0.500", "1.00", "–"], True),
+        ([-3, 12345], ["−3", "12345"], True),
+        (["a", None, "1.5"], ["a", "–", "1.5"], False),
+        ([True, np.bool_(False)], ["True", "False"], False),
+        ([math.nan, None], ["–", "–"], False),
+        ([], [], False),
+    ],
+)
+def test_columns_of_a_table(cells, shown, numeric):
+    assert numbers.column(pd.Series(cells)) == (shown, numeric)
 
 
 # Ranges
@@ -185,7 +194,7 @@ def test_deltas_of_a_lift_count_from_one_and_those_at_zero_go_both_ways():
 # Figures
 
 
-def drawn(tmp_path, image=False):
+def drawn(tmp_path):
     from matplotlib import rc_context
 
     with rc_context(STYLE):
@@ -193,24 +202,7 @@ def drawn(tmp_path, image=False):
         axis = made.subplots()
         axis.plot([0, 1], [0, 1], label="a < b & c")
         axis.legend()
-        if image:
-            axis.imshow(np.eye(4))
     return save(made, tmp_path / "figure.svg").read_text()
-
-
-def test_figures_keep_what_draws_and_their_ids_do_not_meet(tmp_path):
-    svg = drawn(tmp_path, image=True)
-    one, two = figure.inline(svg, "a-", "x"), figure.inline(svg, "b-", "x")
-    assert one.width == round(3.3 * 96)
-    ids = [set(re.findall(r' id="([^"]+)"', f.markup)) for f in (one, two)]
-    assert ids[0] and not ids[0] & ids[1]
-    used = re.findall(r'(?:href="|url\()#([^")]+)', one.markup)
-    assert used and set(used) <= ids[0]
-    assert "data:image/png;base64," in one.markup
-    assert "<style" not in one.markup and "<metadata" not in one.markup
-    assert "a &lt; b &amp; c" in one.markup
-    assert one.markup.count("<path") == svg.count("<path")
-    assert one.markup.count("<text") == svg.count("<text")
 
 
 BAD_SVG = """<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink"
@@ -224,28 +216,6 @@ BAD_SVG = """<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.
   style="fill: url(//evil.example/d); mask: image-set('//evil.example/e' 1x); stroke: red; behavior: x"/>
  <rect style="fill: u\\72l(//evil.example/f); opacity: .5" clip-path="url(#here)"/><set/>
  <text x="5" y="30">&lt;script&gt;alert(9)&lt;/script&gt;</text></svg>"""
-
-
-def test_what_a_figure_must_not_hold_is_dropped():
-    made = figure.inline(BAD_SVG, "p-", IMAGE).markup
-    for bad in (
-        "evil",
-        "javascript",
-        "onload",
-        "onclick",
-        "<script",
-        "<style",
-        "foreign",
-        "<a",
-        "<img",
-    ):
-        assert bad not in made.replace("aria-label", "label"), bad
-    assert "stroke: red" in made and "opacity: .5" in made and "url(#p-here)" in made
-    assert "&lt;script&gt;alert(9)" in made
-    entity = '<!DOCTYPE svg [<!ENTITY x SYSTEM "file:///etc/hostname">]><svg><text>&x;</text></svg>'
-    for nonsense in ("", "<html/>", "plain", "<svg>", entity):
-        with pytest.raises(ValueError, match="not an SVG figure"):
-            figure.inline(nonsense, "p-", "")
 
 
 # The whole
@@ -328,8 +298,8 @@ def a_page(svg, text=lambda words: words, names=("floating", "geometry"), scenes
         tables={text("rows"): pd.DataFrame(rows, columns=[text("model"), *"abcd"])},
     )
     figures = [
-        [(text("A figure"), figure.inline(svg, f"f{i}-{j}-", text("In words"))) for j in range(2)]
-        for i, _ in enumerate(names)
+        [Drawing(text("A figure"), text("In words"), image(svg), 317) for _ in range(2)]
+        for _ in names
     ]
     shown = [a_scene(text(f"Question {i}"), text("pair/mdm")) for i in range(scenes)]
     return render(found, figures, shown, [text("The viewer shows 2 of 24 examples.")])
@@ -498,8 +468,8 @@ def test_headings_names_and_contrast_are_accessible(open_page, address, scheme):
         assert page.locator(landmark).count() == 1
     nameless = """all => all.filter(e => !e.closest('[aria-hidden=true]') && !e.getAttribute('aria-label')
         && !e.getAttribute('alt') && !e.textContent.trim()).map(e => e.outerHTML.slice(0, 90))"""
-    assert page.locator("img, button, figure svg, a, summary").evaluate_all(nameless) == []
-    assert page.locator("figure svg[role=img][aria-label]").count() == 4
+    assert page.locator("img, button, a, summary").evaluate_all(nameless) == []
+    assert page.locator("figure img[alt]").count() == 4
     unseen = (
         "all => all.filter(e => !e.matches('[role=img], [aria-hidden=true], [role=img] *')).length"
     )
@@ -542,7 +512,7 @@ def test_hostile_text_is_text_everywhere(open_page, tmp_path):
     names = (f"floating{HOSTILE}", f"geometry{HOSTILE}")
     path = tmp_path / "hostile.html"
     path.write_text(
-        a_page(drawn(tmp_path), text=lambda words: words + HOSTILE, names=names),
+        a_page(BAD_SVG, text=lambda words: words + HOSTILE, names=names),
         encoding="utf-8",
     )
     page = open_page(path.as_uri())
@@ -555,11 +525,11 @@ def test_hostile_text_is_text_everywhere(open_page, tmp_path):
         td:first-child, .notes li, .bar a[href^='#study']"""
     found = page.locator(where).evaluate_all("all => all.map(e => e.textContent)")
     assert len(found) > 60 and [t for t in found if SCRIPT + IMAGE not in t] == []
-    alts = page.locator("figure svg").evaluate_all(
-        "all => all.map(e => e.getAttribute('aria-label'))"
-    )
-    assert all(alt.endswith(HOSTILE) for alt in alts)
-    assert page.locator("img, [onerror], [onload]").count() == 0
+    figures = page.locator("figure img")
+    assert all(figures.evaluate_all(f"all => all.map(e => e.alt.endsWith({json.dumps(HOSTILE)}))"))
+    # Images that are drawn, though what is in them would run a script, or fetch something, elsewhere.
+    assert all(figures.evaluate_all("all => all.map(e => e.naturalWidth > 0)"))
+    assert page.locator("img:not(figure img), [onerror], [onload]").count() == 0
     # The viewer, its index and two scenes, its start, and the page's own.
     assert page.locator("script").count() == 1 + 3 + 1 + 1
     assert HOSTILE in page.locator(".fsv").inner_text()

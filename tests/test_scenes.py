@@ -5,6 +5,7 @@ import json
 import numpy as np
 import planted
 import pytest
+import unpacking
 import xarray as xr
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -30,12 +31,14 @@ def shares(shape, low=1e-9, seed=0):
 def test_log_codes_are_as_exact_as_they_say(values, dtype):
     values = np.array(values)
     packed = codec.pack_log(values, dtype)
-    found = codec.unpack(packed)
+    found = unpacking.unpack(packed)
     assert (np.isnan(found) == np.isnan(values)).all()
     there = np.isfinite(values)
-    allowed = codec.relative_error(packed) * values[there] * (1 + 1e-9) + 1e-300
+    allowed = unpacking.relative_error(packed) * values[there] * (1 + 1e-9) + 1e-300
     near = np.abs(found[there] - values[there]) <= allowed
-    small = (values[there] < codec.floor_of(packed)) & (found[there] <= codec.floor_of(packed))
+    small = (values[there] < unpacking.floor_of(packed)) & (
+        found[there] <= unpacking.floor_of(packed)
+    )
     assert (near | small).all()
     assert (found[values == 0] == 0).all()
 
@@ -45,11 +48,11 @@ def test_the_error_of_a_share_is_bounded(dtype, promised):
     """One byte: two digits; two bytes: more than three. Down to the floor, which is far below chance."""
     values = shares((50, 40))
     packed = codec.pack_log(values, dtype)
-    assert codec.relative_error(packed) < promised
-    kept = values > codec.floor_of(packed) * 1.1
-    error = np.abs(codec.unpack(packed) / values - 1)[kept]
-    assert error.max() <= codec.relative_error(packed) * 1.001
-    assert codec.floor_of(packed) <= values.max() / 2**16 * 1.01
+    assert unpacking.relative_error(packed) < promised
+    kept = values > unpacking.floor_of(packed) * 1.1
+    error = np.abs(unpacking.unpack(packed) / values - 1)[kept]
+    assert error.max() <= unpacking.relative_error(packed) * 1.001
+    assert unpacking.floor_of(packed) <= values.max() / 2**16 * 1.01
 
 
 @settings(deadline=None, max_examples=30)
@@ -60,14 +63,14 @@ def test_the_error_of_a_share_is_bounded(dtype, promised):
 def test_linear_codes_are_within_half_a_step(values, dtype):
     values = np.array(values)
     packed = codec.pack_linear(values, dtype)
-    found = codec.unpack(packed)
+    found = unpacking.unpack(packed)
     assert (np.isnan(found) == np.isnan(values)).all()
     assert np.nanmax(np.abs(found - values), initial=0) <= packed["scale"] * 0.5001 + 1e-12
 
 
 def test_whole_numbers_come_back_and_those_too_large_are_refused():
     numbers = np.array([[0, 5, 254], [-1, 7, 9]])
-    assert (codec.unpack(codec.pack_index(numbers, "uint8")) == numbers).all()
+    assert (unpacking.unpack(codec.pack_index(numbers, "uint8")) == numbers).all()
     with pytest.raises(ValueError, match="does not fit"):
         codec.pack_index([255], "uint8")
     with pytest.raises(ValueError, match="negative"):
@@ -100,44 +103,44 @@ def test_a_scene_says_what_the_trace_says():
     trace = trace_with()
     scene = scene_of(trace, budget=ROOM)
     assert scene["left_out"] == []
-    read = {name: codec.unpack(scene[name]) for name in ("share", "null", "reach", "peak")}
+    read = {name: unpacking.unpack(scene[name]) for name in ("share", "null", "reach", "peak")}
     mass = trace.mass.transpose("step", "layer", "head", "key")
     np.testing.assert_allclose(read["share"], mass.mean("head"), rtol=2e-4)
     np.testing.assert_allclose(read["null"], trace.null, rtol=2e-4)
     np.testing.assert_allclose(read["peak"], mass.max("key"), rtol=2e-4)
-    single = codec.unpack(scene["single_heads"]["share"])
+    single = unpacking.unpack(scene["single_heads"]["share"])
     np.testing.assert_allclose(single, mass, rtol=2e-4)
     received = read["share"] / read["reach"][:, None]
     expected = trace.received.mean("head").transpose("step", "layer", "key")
     np.testing.assert_allclose(received, expected, rtol=4e-4)
-    from_groups = codec.unpack(scene["from"]["share"])
+    from_groups = unpacking.unpack(scene["from"]["share"])
     for i, group in enumerate(scene["from"]["names"]):
         there = trace.mass_from(group).mean("head").transpose("step", "layer", "key").values
         np.testing.assert_allclose(from_groups[:, i], there, rtol=0.025)
     rows = trace.rows.transpose("event", "layer", "head", "rank", "target")
-    assert (codec.unpack(scene["rows"]["key"]) == rows["row_key"]).all()
+    assert (unpacking.unpack(scene["rows"]["key"]) == rows["row_key"]).all()
     np.testing.assert_allclose(
-        codec.unpack(scene["rows"]["weight"]), rows["row_weight"], rtol=0.025
+        unpacking.unpack(scene["rows"]["weight"]), rows["row_weight"], rtol=0.025
     )
     gold = rows["row_flow"].sel(target="passage 1").values
-    np.testing.assert_allclose(codec.unpack(scene["gold_look"]), gold, rtol=0.025)
+    np.testing.assert_allclose(unpacking.unpack(scene["gold_look"]), gold, rtol=0.025)
     json.dumps(scene, allow_nan=False)
 
 
 def test_the_words_of_every_step():
     trace = trace_with()
     scene = scene_of(trace, budget=ROOM)
-    canvas, masked = codec.unpack(scene["canvas"]), codec.unpack(scene["masked"])
+    canvas, masked = unpacking.unpack(scene["canvas"]), unpacking.unpack(scene["masked"])
     assert (masked == trace.data["masked"].values).all()
     tokens, final = trace.data["token"].values, trace.data["final_token"].values
     for step in range(6):
         for key in range(26):
             word = scene["vocabulary"][canvas[step, key]]
             assert word == ("" if masked[step, key] else tokens[step, key])
-    tick, key, kind, word = codec.unpack(scene["changes"])[-1]
+    tick, key, kind, word = unpacking.unpack(scene["changes"])[-1]
     assert (tick, key, kind, scene["vocabulary"][word]) == (5, 20, 1, final[20])
     assert scene["title"] == "t0t1t2t3t4" and scene["gold"] == "passage 1"
-    classes = np.array(scene["classes"])[codec.unpack(scene["class"])]
+    classes = np.array(scene["classes"])[unpacking.unpack(scene["class"])]
     assert (classes == trace.data["token_class"].values).all()
 
 
@@ -165,9 +168,12 @@ def test_a_token_that_was_taken_back_is_spelled(llada):
 def test_anchors_are_those_of_the_rule(rule):
     trace = trace_with()
     scene = scene_of(trace, rule=rule, budget=ROOM)
-    found, passed = codec.unpack(scene["anchors"]), rule(trace).transpose("step", "layer", "key")
+    found, passed = (
+        unpacking.unpack(scene["anchors"]),
+        rule(trace).transpose("step", "layer", "key"),
+    )
     received = trace.received.mean("head").transpose("step", "layer", "key").values
-    assert (codec.unpack(scene["anchor_count"])[:, :-1] == passed.sum("key")).all()
+    assert (unpacking.unpack(scene["anchor_count"])[:, :-1] == passed.sum("key")).all()
     for step in range(6):
         for layer in range(3):
             keys = np.flatnonzero(passed[step, layer])
@@ -178,11 +184,11 @@ def test_anchors_are_those_of_the_rule(rule):
 def test_keys_that_are_not_there_yet_are_not_there(llama):
     trace = llama.trace([5, 6, 7, 8], fs.Autoregressive(length=4, stop_at_eos=False))
     scene = scene_of(trace, budget=ROOM)
-    share = codec.unpack(scene["share"])
+    share = unpacking.unpack(scene["share"])
     expected = trace.mass.mean("head").transpose("step", "layer", "key").values
     assert np.isnan(expected).any() and (np.isnan(share) == np.isnan(expected)).all()
     np.testing.assert_allclose(share, expected, rtol=2e-4)
-    assert (codec.unpack(scene["canvas"])[0] == -1).sum() == 4
+    assert (unpacking.unpack(scene["canvas"])[0] == -1).sum() == 4
     assert any("finds no anchor" in said for said in scene["left_out"])
 
 
@@ -196,7 +202,7 @@ def test_a_budget_is_kept_and_what_was_left_out_is_said():
         seen |= {said.split(" ")[0] for said in scene["left_out"]}
         single = scene["single_heads"]
         if single:
-            kept = codec.unpack(single["share"])
+            kept = unpacking.unpack(single["share"])
             mass = trace.mass.transpose("step", "layer", "head", "key").values
             here = [scene["steps"][i] for i in single["kept"]]
             np.testing.assert_allclose(kept, mass[here], rtol=0.025)

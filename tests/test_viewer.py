@@ -395,7 +395,7 @@ def server(traces, tmp_path):
     for i, trace in enumerate([*traces[::2], *hostile_traces()]):
         trace.save(tmp_path / f"shards/{i}.zarr")
     made = make_server(tmp_path)
-    made.source.budget = 200_000  # so that single heads are fetched on demand
+    made.page.source.budget = 200_000  # so that single heads are fetched on demand
     with serving(made):
         yield made
 
@@ -521,14 +521,14 @@ def test_the_server_answers_this_machine_and_nothing_else(server, tmp_path):
     assert ask(server, "/", host=f"localhost:{server.server_port}")[0] == 200
     for host in ("evil.example", f"evil.example:{server.server_port}", "127.0.0.1:1"):
         assert ask(server, "/index", host=host)[0] == 403
-    (tmp_path / "secret.txt").write_text("secret")
+    (tmp_path / "secret.txt").write_text("nobody reads this")
     escapes = "/secret.txt /../secret.txt /scene/../secret.txt /scene/..%2f..%2fsecret.txt"
     assert ask(server, "/scene/t0/head/4/6")[0] == 200
     nothing = "/scene/t99 /scene/t0/heads/99 /scene/t0/head/99/0 /scene/t0/head/0/99 "
     nothing += "/scene/t0/head/0 /scene/ /shards/0.zarr/zarr.json //etc/passwd"
     for path in (*escapes.split(), *nothing.split()):
         status, body, _ = ask(server, path)
-        assert status == 404 and "secret" not in body
+        assert status == 404 and "nobody" not in body
     assert ask(server, "/", method="POST")[0] == 415  # whatever it brings: nothing is taken
     assert server.server_address[0] == "127.0.0.1"
 

@@ -19,7 +19,7 @@ from floatscope.livepage.app import LivePage
 from floatscope.livepage.host import Crew
 from floatscope.livepage.notebook import loaded
 from floatscope.livepage.runs import Runs
-from floatscope.livepage.serve import LiveServer
+from floatscope.report.loopback import LoopbackServer
 
 PROMPT = {"question": "Who?", "passages": ["Ann.", "Bo."], "gold": 1}
 SAMPLER = {"name": "confidence", "settings": {"length": 2, "steps": 2}}
@@ -303,7 +303,7 @@ async def attacked(page, guarded, key, port, seeds):
 def attack(model, count, seed=0):
     """Outcomes by status and last event, and what failed."""
     page = LivePage([loaded("m0", model, Crew())], Runs("attacked", most=10_000))
-    server = LiveServer(page, 0)  # for its guard; it is bound, and never serves
+    server = LoopbackServer(page, 0)  # for its guard; it is bound, and never serves
     try:
         seeds = range(seed, seed + count)
         return asyncio.run(attacked(page, server.app, server.key, server.server_port, seeds))

@@ -129,13 +129,13 @@ def test_patience_is_for_requests_and_not_for_answers(server):
     with connected(server) as connection:
         lines = f"GET /{server.key}/index HTTP/1.1\r\nHost: 127.0.0.1:{server.server_port}\r\n\r\n"
         connection.sendall(lines.encode())
-        assert server.source.asked.wait(LIMIT)
+        assert server.page.source.asked.wait(LIMIT)
         with connected(server) as silent:
             received(server, silent, 0)
             server.clock.elapse(10 * PATIENCE)
             assert rest_of(silent) == b""
         connection.shutdown(socket.SHUT_WR)
-        server.source.go.set()
+        server.page.source.go.set()
         assert b"HTTP/1.1 200 " in rest_of(connection)
 
 

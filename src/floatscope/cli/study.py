@@ -64,7 +64,8 @@ def studies(plugin: Plugins = None) -> None:
         called = f"{name} (by name)" if study.by_name else name
         table.add_row(called, study.question, ", ".join(map(str, study.decides)) or "–")
     out.print(table)
-    out.print("By name: run where it is named (`floatscope study ablation …`), and not by default.")
+    named = next((name for name, study in STUDIES.items() if study.by_name), "NAME")
+    out.print(f"By name: run where it is named (`floatscope study {named} …`), and not by default.")
     rules = Table(
         title="Claims, as they are put before a run", title_justify="left", show_lines=True
     )

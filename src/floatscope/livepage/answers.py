@@ -1,30 +1,24 @@
-"""Parts that all answers of the live page's server share: reading requests, streaming, errors.
+"""How the live page's server reads a request, and sends a file or a stream."""
 
-Every error has a kind, a message and a remedy, and never a traceback.
-"""
-
-import asyncio
 import json
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 from typing import Any, TypeVar
 
 from pydantic import ValidationError
-from starlette.requests import ClientDisconnect, Request
-from starlette.responses import JSONResponse, Response
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
-from starlette.types import Receive, Scope, Send
+from starlette.types import Send
 
-from ..errors import FloatscopeError
-from .host import Refused
+from ..report.answers import Refused, route
 from .limits import LIMITS
 from .messages import Message
 
 M = TypeVar("M", bound=Message)
 
 
-async def asked_of(request: Request, kind: type[M], most: int = LIMITS["body"]) -> M:
-    """Read and check the JSON body of a request."""
+async def _message(request: Request, kind: type[M], most: int) -> M:
     body = bytearray()
     async for piece in request.stream():
         body += piece
@@ -46,61 +40,15 @@ async def asked_of(request: Request, kind: type[M], most: int = LIMITS["body"]) 
         ) from error
 
 
-def told_of(error: FloatscopeError) -> dict[str, str]:
-    """Return an error as the page gets it."""
-    return {"kind": "usage", "message": error.what, "remedy": error.remedy}
+def posted(
+    path: str, kind: type[M], answer: Callable[[M], Awaitable[Any]], most: int = LIMITS["body"]
+) -> Route:
+    """Make a route that takes a message of at most so many bytes."""
 
+    async def read(request: Request) -> Any:
+        return await answer(await _message(request, kind, most))
 
-def error_response(status: int, error: dict[str, str]) -> Response:
-    return JSONResponse({"error": error}, status)
-
-
-def route(path: str, answer: Callable[[Request], Awaitable[Response]], methods: list[str]) -> Route:
-    """Return a route whose errors become answers."""
-
-    async def guarded(request: Request) -> Response:
-        try:
-            return await answer(request)
-        except Refused as refused:
-            return error_response(refused.status, refused.error)
-        except KeyError as error:
-            return error_response(404, _gone(str(error.args[0]) if error.args else ""))
-        except FloatscopeError as error:
-            return error_response(400, told_of(error))
-        except ClientDisconnect:
-            return Response(status_code=400)
-        except Exception as error:  # a bug of ours: said, not shown
-            told = {
-                "kind": "internal",
-                "message": f"{type(error).__name__}",
-                "remedy": "Try again.",
-            }
-            return error_response(500, told)
-
-    return Route(path, guarded, methods=methods)
-
-
-def _gone(what: str) -> dict[str, str]:
-    remedy = "Runs are kept until the server ends or makes room: see history. Reload the page."
-    return {"kind": "gone", "message": f"there is no {what[:60]!r} here", "remedy": remedy}
-
-
-async def http_error(request: Request, error: Exception) -> Response:
-    status = getattr(error, "status_code", 404)
-    if status == 405:
-        told = {
-            "kind": "usage",
-            "message": "this path has no such method",
-            "remedy": "See docs/reference/live.md.",
-        }
-        return error_response(405, told)
-    return error_response(404, _gone(request.url.path))
-
-
-def number_of(text: str) -> int:
-    if not (text.isascii() and text.isdecimal() and len(text) < 7):
-        raise KeyError(text)
-    return int(text)
+    return route(path, read, "POST")
 
 
 def download(content: bytes, kind: str, name: str) -> Response:
@@ -108,38 +56,18 @@ def download(content: bytes, kind: str, name: str) -> Response:
     return Response(content, media_type=kind, headers=headers)
 
 
-class Stream(Response):
-    """A response that sends lines as they come, until the last line or until the client disconnects."""
+class Stream(StreamingResponse):
+    """Lines as they come, until the last or until nobody listens; the generator is closed then."""
 
     media_type = "application/x-ndjson"
 
     def __init__(self, lines: AsyncGenerator[bytes, None]) -> None:
-        super().__init__()
+        super().__init__(lines)
         self.lines = lines
-        del self.headers["content-length"]
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        task = asyncio.ensure_future(self._send(send))
-        gone = asyncio.ensure_future(_disconnected(receive))
-        try:
-            await asyncio.wait({task, gone}, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for one in (task, gone):
-                one.cancel()
-            await asyncio.gather(task, gone, return_exceptions=True)
-
-    async def _send(self, send: Send) -> None:
-        start = {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
-        await send(start)
-        async with aclosing(self.lines) as lines:
-            async for line in lines:
-                await send({"type": "http.response.body", "body": line, "more_body": True})
-        await send({"type": "http.response.body", "body": b"", "more_body": False})
-
-
-async def _disconnected(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
+    async def stream_response(self, send: Send) -> None:
+        async with aclosing(self.lines):
+            await super().stream_response(send)
 
 
 def line_of(event: dict[str, Any]) -> bytes:

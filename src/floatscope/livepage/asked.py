@@ -8,6 +8,8 @@ from contextlib import nullcontext
 from dataclasses import fields
 from typing import Any
 
+from pydantic import TypeAdapter, ValidationError
+
 from ..decode import SAMPLERS
 from ..decode.blocks import most_steps
 from ..decode.loop import AnySampler
@@ -30,6 +32,7 @@ KINDS: dict[Any, tuple[str, bool]] = {  # what a page can offer a box for: kind,
     float | None: ("float", True),
     str: ("text", False),
 }
+_WORDS = {"int": "whole number", "float": "number", "bool": "true or false", "text": "word"}
 LENGTH = 16  # offered first: a page shows it well, and the pair answers in fewer
 
 
@@ -39,16 +42,18 @@ def sampler_of(model: Model, message: Mapping[str, Any] | None) -> AnySampler:
         message = {"name": default_name(model), "settings": {"length": LENGTH}}
     name = message["name"]
     cls = SAMPLERS.named(name)
-    known = {f.name: f.type for f in fields(cls)}
+    known: dict[str, Any] = {f.name: f.type for f in fields(cls)}
     settings = {}
     for key, value in message.get("settings", {}).items():
-        kind, optional = KINDS.get(known.get(key), ("", False))
+        kind, _ = KINDS.get(known.get(key), ("", False))
         if not kind:
             there = [n for n, t in known.items() if t in KINDS]
             raise UsageError(f"{name} has no setting {key!r:.60}", f"It has: {', '.join(there)}.")
-        if not _fits(value, kind) and not (optional and value is None):
-            raise UsageError(f"{name}: {key} = {value!r:.60}", f"Give a {_WORDS[kind]}.")
-        settings[key] = float(value) if kind == "float" and value is not None else value
+        try:
+            settings[key] = TypeAdapter(known[key]).validate_python(value, strict=True)
+        except ValidationError:
+            remedy = f"Give a {_WORDS[kind]}."
+            raise UsageError(f"{name}: {key} = {value!r:.60}", remedy) from None
     sampler: AnySampler = cls(**settings)
     sampler.check(model)
     for what, number in (("length", sampler.length), ("steps", most_steps(model, sampler))):
@@ -58,21 +63,6 @@ def sampler_of(model: Model, message: Mapping[str, Any] | None) -> AnySampler:
                 "Choose fewer, or use floatscope trace.",
             )
     return sampler
-
-
-_WORDS = {"int": "whole number", "float": "number", "bool": "true or false", "text": "word"}
-
-
-_TYPES: dict[str, tuple[type, ...]] = {
-    "int": (int,),
-    "float": (int, float),
-    "bool": (bool,),
-    "text": (str,),
-}
-
-
-def _fits(value: Any, kind: str) -> bool:
-    return kind == "bool" if isinstance(value, bool) else isinstance(value, _TYPES[kind])
 
 
 class Asked:

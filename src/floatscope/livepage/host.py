@@ -15,25 +15,14 @@ from itertools import count
 from typing import Any
 
 from ..children import Child
+from ..report.answers import Refused
 from . import worker
 from .limits import LIMITS
+from .prompts import layout_of
 
 STALL = 600.0  # seconds without a word, while a job runs
 _FINAL = {"done", "error", "cancelled", "answer"}
 Event = dict[str, Any] | bytes  # a step goes through as it came
-
-
-class Refused(Exception):
-    """A request that is answered with an error: its HTTP status and the message for the page."""
-
-    def __init__(
-        self, status: int, kind: str, message: str, remedy: str = "", field: str = ""
-    ) -> None:
-        super().__init__(message)
-        self.status = status
-        self.error = {"kind": kind, "message": message, "remedy": remedy}
-        if field:
-            self.error["field"] = field
 
 
 class Crew:
@@ -89,6 +78,11 @@ class ModelHost:
         """Return what the page shows of the model."""
         known = {"id": self.id, "spec": self.spec, "state": self.state, "queue": len(self._line)}
         return {**known, **self.error, **self.facts}
+
+    @property
+    def layout(self) -> str:
+        """How the model is asked a question."""
+        return str(self.facts.get("layout") or layout_of(self.spec))
 
     # The process
 

@@ -91,27 +91,26 @@ class Ablate(_Touch):
     to: Literal["zero", "mean"] = "zero"
 
 
-class Hide(_Touch):
+class _AttentionTouch(_Touch):
+    layers: _Some = None
+    heads: _Some = None
+
+
+class Hide(_AttentionTouch):
     kind: Literal["hide"]
     positions: _Positions
-    layers: _Some = None
-    heads: _Some = None
 
 
-class Value(_Touch):
+class Value(_AttentionTouch):
     kind: Literal["value"]
     positions: _Positions
-    layers: _Some = None
-    heads: _Some = None
     to: Literal["zero", "mean"] = "zero"
 
 
-class Cut(_Touch):
+class Cut(_AttentionTouch):
     kind: Literal["cut"]
     queries: _Names
     keys: _Names
-    layers: _Some = None
-    heads: _Some = None
 
 
 Touch = Annotated[Force | Remask | Ablate | Hide | Value | Cut, Field(discriminator="kind")]

@@ -10,18 +10,18 @@ from typing import Any
 
 from ..errors import UsageError
 from ..models.pair import PAIR
+from ..report.loopback import LoopbackServer
 from .app import LivePage
 from .host import Crew, ModelHost
 from .prompts import PLAIN, WORLD
 from .runs import Runs
-from .serve import LiveServer
 from .worker import worker_thread
 
 
 class Live:
     """A live page, which a notebook displays. `close()` ends it."""
 
-    def __init__(self, server: LiveServer, height: int) -> None:
+    def __init__(self, server: LoopbackServer, height: int) -> None:
         self._server, self.url, self.height = server, server.url, height
         self._thread = threading.Thread(target=server.serve_forever, daemon=True)
         self._thread.start()
@@ -73,7 +73,7 @@ def live(*models: Any, port: int = 0, height: int = 900) -> Live:
     crew = Crew()
     hosts = [loaded(f"m{i}", model, crew) for i, model in enumerate(models)]
     page = LivePage(hosts, Runs("Floatscope live"), notebook=True)
-    return Live(LiveServer(page, port), height)
+    return Live(LoopbackServer(page, port), height)
 
 
 def loaded(model_id: str, model: Any, crew: Crew) -> ModelHost:

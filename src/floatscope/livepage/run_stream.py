@@ -7,12 +7,14 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import FloatscopeError
-from . import messages, prompts
-from .answers import line_of, told_of
+from ..report.answers import Refused, refused
+from . import messages
+from .answers import line_of
 from .changed import changed
-from .host import ModelHost, Refused
+from .host import ModelHost
 from .limits import LIMITS
 from .messages import plain
+from .prompts import settled
 from .runs import Kept, Runs, without_text
 
 
@@ -47,8 +49,7 @@ async def streamed(
 ) -> AsyncGenerator[bytes, None]:
     """Yield the lines of a run. Closing the generator ends the run."""
     run, path = runs.new()
-    layout = host.facts.get("layout") or prompts.layout_of(host.spec)
-    prompt = prompts.settled(wanted["prompt"], layout)
+    prompt = settled(wanted["prompt"], host.layout)
     touches, origin = wanted.get("touches", []), wanted.get("from")
     job = {"kind": "run", "prompt": prompt, "sampler": wanted.get("sampler")}
     job |= {"touches": touches, "path": str(path)}
@@ -70,13 +71,8 @@ async def streamed(
                 elif event["event"] == "done":
                     event |= await _kept(host, runs, path, begun, event)
                 yield line_of(event)
-    except Refused as refused:
-        yield line_of({"event": "error", "run": run, "error": refused.error})
-    except FloatscopeError as error:
-        yield line_of({"event": "error", "run": run, "error": told_of(error)})
-    except Exception as error:  # a bug of ours: said, so that the page does not wait
-        told = {"kind": "internal", "message": type(error).__name__, "remedy": "Run it again."}
-        yield line_of({"event": "error", "run": run, "error": told})
+    except Exception as error:  # the page does not wait
+        yield line_of({"event": "error", "run": run, "error": refused(error).error})
 
 
 async def _kept(

@@ -114,7 +114,7 @@ class Runs:
             gone.append(next(iter(self._kept)))
             self.forget(gone[-1:])
         self.dropped += len(gone)
-        self.catalogue.show(list(self._kept))
+        self.catalogue.ids = list(self._kept)
         return gone
 
     def forget(self, runs: Iterable[str]) -> list[str]:
@@ -122,7 +122,7 @@ class Runs:
         known = [run for run in dict.fromkeys(runs) if run in self._kept]
         for run in known:
             shutil.rmtree(self._kept.pop(run).path, ignore_errors=True)
-        self.catalogue.show(list(self._kept))
+        self.catalogue.ids = list(self._kept)
         return known
 
     @property

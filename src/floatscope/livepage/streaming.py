@@ -1,7 +1,7 @@
-"""A recorder that sends each step when it is done: the part of a scene that the viewer draws of it.
+"""A recorder that tells of each step as it is done: the part of a scene that the viewer draws of it.
 
-Names, codes and shapes are those of `scenes.pack`, with one step. The values sent are those of the trace:
-recording continues as usual, and the finished run is an ordinary Trace.
+It is the scene of that step alone, packed by `scenes` as that of a trace is. The recorder goes on as it
+would, and the finished run is an ordinary Trace.
 """
 
 import time
@@ -20,9 +20,16 @@ from ..recording.options import TraceOptions
 from ..recording.recorder import Recorder
 from ..recording.step_record import StepRecord
 from ..scenes.codec import pack_index, pack_linear
-from ..scenes.pack import FORMAT, MODEL
-from ..scenes.parts import name_of
-from ..scenes.words import example_name, short_title
+from ..scenes.pack import header
+from ..scenes.parts import (
+    Columns,
+    Scene,
+    attention,
+    heads_that_fit,
+    pack_attention,
+    pack_groups,
+    pack_heads,
+)
 from ..sequences.decoding import ABSENT, change_of
 from ..sequences.direction import current_block
 from ..sequences.prompt import Encoded
@@ -30,8 +37,8 @@ from ..sequences.token_classes import classify
 from ..stats import uniform
 from ..stats.anchors import ZScore
 from .limits import KEEP
-from .one_step import attention_of
 
+_HEADS = 500_000  # characters of all heads at one step: beyond, they are asked for
 Tell = Callable[[dict[str, Any]], None]
 
 
@@ -52,34 +59,20 @@ class Telling(Recorder):
         self.latest: dict[str, Tensor] = {}  # the arrays of the present step
         self.consumers[0].append(self)
 
-    def header(self, under: Sequence[str]) -> dict[str, Any]:
+    def header(self, under: Sequence[str]) -> Scene:
         """Return the part of a scene that no step changes."""
         model, prompt = self.model, self.prompt
-        regions = list(dict.fromkeys(self.all_regions))
-        spelled = model.token_texts(prompt.ids)
-        of_question = [t for t, r in zip(spelled, prompt.regions, strict=True) if r == "question"]
-        return {
-            "format": FORMAT,
-            "example": example_name("".join(spelled)),
-            "title": short_title("".join(of_question) or "".join(spelled)),
-            "model": {
-                **{n: f for n, f in model.facts.items() if n in MODEL},
-                "sampler": self.sampler.describe(),
-                "ended": "",
-            },
-            "under": list(under),
-            "prompt_length": len(prompt.ids),
-            "gold": prompt.gold or "",
-            "ticks": self.total,
-            "layers": list(range(model.n_layers)),
-            "heads": list(range(model.n_heads)),
-            "regions": regions,
-            "region": pack_index([regions.index(one) for one in self.all_regions]),
-            "rule": name_of(self.rule),
-            "vocabulary": [],
-            "classes": [],
-            "final": spelled,
-        }
+        info = {**model.facts, "sampler": self.sampler.describe(), "gold": prompt.gold or ""}
+        constant = header(
+            model.token_texts(prompt.ids),
+            self.all_regions,
+            info | {"interventions": under},
+            self.rule,
+            ticks=self.total,
+            layers=range(model.n_layers),
+            heads=range(model.n_heads),
+        )
+        return {**constant, "vocabulary": [], "classes": []}
 
     # Steps
 
@@ -158,30 +151,32 @@ class Telling(Recorder):
             "masked": pack_index([masked.astype(int)], "uint8"),
         }
 
-    def _attention(self, state: State, ids: Int[np.ndarray, " s"]) -> dict[str, Any]:
-        there = int((ids >= 0).sum())
-        chance, visible = self._uniform(state, there)
-        return attention_of(
-            self.latest["column_sum"].cpu().numpy(),
-            self.latest["rows_counted"].cpu().numpy(),
-            visible,
-            chance,
-            list(self.recorded[0].shape.group_names),
-            self.rule,
+    def _attention(self, state: State, ids: Int[np.ndarray, " s"]) -> Scene:
+        columns = Columns(
+            self.latest["column_sum"].cpu().numpy()[None],
+            self.latest["rows_counted"].cpu().numpy()[None],
+            self._uniform(uniform.visible_queries, state, ids),
         )
+        seen = attention([columns], self.rule)
+        scene = pack_attention(seen, self._uniform(uniform.mass, state, ids))
+        if groups := pack_groups(seen, self.recorded[0].shape.group_names):
+            scene["from"] = groups
+        dtype, kept = heads_that_fit(columns.mass.shape, _HEADS)
+        parts = [columns] if len(kept) else []
+        scene["single_heads"] = pack_heads(parts, self.rule, dtype, kept)
+        return scene
 
-    def _uniform(self, state: State, there: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return what uniform attention gives each key, and how many rows see it; NaN for absent keys."""
-        model, n_prompt = self.model, len(self.prompt.ids)
-        offset, current = model.grid.offset(model.block, n_prompt), None
+    def _uniform(
+        self, scale: Callable[..., np.ndarray], state: State, ids: Int[np.ndarray, " s"]
+    ) -> Float[np.ndarray, "1 s"]:
+        """A scale of uniform attention, as a trace has it; NaN where no key is yet."""
+        model, current = self.model, None
+        offset = model.grid.offset(model.block, len(self.prompt.ids))
         if model.block is not None:
             current = current_block(*state.window, model.block, offset)
-        rule: dict[str, Any] = {"offset": offset, "current": current}
-        return tuple(  # type: ignore[return-value]
-            np.pad(
-                np.asarray(of(model.direction, model.block, there, **rule), np.float64),
-                (0, self.size - there),
-                constant_values=np.nan,
-            )
-            for of in (uniform.mass, uniform.visible_queries)
+        there = int((ids >= 0).sum())
+        values = np.full((1, self.size), np.nan, np.float32)
+        values[0, :there] = scale(
+            model.direction, model.block, there, offset=offset, current=current
         )
+        return values

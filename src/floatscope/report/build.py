@@ -21,8 +21,7 @@ from ..studies.stored import understood
 from .catalogue import StoredScenes
 from .content import sections_of
 from .embed import as_json
-from .figure import inline
-from .page import render
+from .page import Drawing, image, render
 
 if TYPE_CHECKING:
     from .serve import Source
@@ -38,12 +37,6 @@ def write_report(findings: Findings, *, budget: int = BUDGET) -> Path:
         page = render_report(findings, budget).encode("utf-8", "backslashreplace")
     atomic.write(path, page)
     return path
-
-
-def write_figures(findings: Findings, ending: str) -> list[Path]:
-    """Write every figure of the page as a file into figures/."""
-    folder = findings.run.make_folder("figures")
-    return save_figures(findings, folder, [ending])
 
 
 def save_figures(
@@ -100,13 +93,10 @@ def render_report(findings: Findings, budget: int = BUDGET) -> str:
     for part in (findings, *findings.extra_runs):
         part.gather()
     figures = [
-        [
-            (picture.title, inline(_svg(picture), f"f{i}-{j}-", picture.alt))
-            for j, picture in enumerate(study.figures(part))
-        ]
-        for i, (part, study) in enumerate(sections_of(findings))
+        [drawing_of(picture) for picture in study.figures(part)]
+        for part, study in sections_of(findings)
     ]
-    weight = sum(len(drawn.markup) for several in figures for _, drawn in several) + 300_000
+    weight = sum(len(drawn.source) for several in figures for drawn in several) + 300_000
     scenes, notes = scenes_of(findings, budget - weight)
     return render(findings, figures, scenes, [*notes, *_left_out(findings)])
 
@@ -115,10 +105,8 @@ def scenes_of(findings: Findings, budget: int) -> tuple[list[Scene], list[str]]:
     """Choose the scenes of the viewer, and list what is left out, with the notes of all runs."""
     scenes: list[Scene] = []
     notes: list[str] = []
-    for part in (
-        *findings.extra_runs,
-        findings,
-    ):  # what a run adds to another is there to be looked at
+    # What a run adds to another is there to be looked at.
+    for part in (*findings.extra_runs, findings):
         room = budget - sum(len(as_json(scene)) for scene in scenes)
         fitting, missing = _scenes(part, room)
         scenes += fitting
@@ -126,15 +114,18 @@ def scenes_of(findings: Findings, budget: int) -> tuple[list[Scene], list[str]]:
     return scenes, notes
 
 
-def _svg(picture: Picture) -> str:
+def drawing_of(picture: Picture) -> Drawing:
+    """A figure as an SVG image. A browser runs no script of an image, and fetches nothing for it."""
     from matplotlib import rc_context
     from matplotlib.backends.backend_svg import FigureCanvasSVG
 
     buffer = io.StringIO()
     with rc_context(style()):
         # `savefig` draws twice where a layout is to be found; drawing finds it by itself.
-        FigureCanvasSVG(picture.draw()).print_svg(buffer, metadata={"Date": None})
-    return buffer.getvalue()
+        figure = picture.draw()
+        FigureCanvasSVG(figure).print_svg(buffer, metadata={"Date": None})
+    source = image(buffer.getvalue())
+    return Drawing(picture.title, picture.alt, source, round(96 * figure.get_figwidth()))
 
 
 def _scenes(findings: Findings, budget: int) -> tuple[list[Scene], list[str]]:

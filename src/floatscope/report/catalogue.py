@@ -1,35 +1,32 @@
-"""Saved traces of a directory, listed once and read when a scene is requested. It never writes.
+"""Saved traces of a directory, found once and read when a scene is asked for. It never writes.
 
-Requests come from several threads. Scenes that were read are stored under a lock; reading happens outside
-it, so that a slow disk or a large trace does not block other requests.
+Requests come from several threads. Each trace has a lock of its own, so that one on a slow disk, or one that
+takes long, does not keep others waiting.
 """
 
 import threading
-from collections import OrderedDict
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, lru_cache, partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import xarray as xr
 
 from ..errors import FloatscopeError, UsageError
-from ..scenes.pack import scene_of
-from ..scenes.parts import Scene, blocks, single_heads, sizes_of
-from ..scenes.words import example_of, title_of
+from ..scenes.pack import header_of, scene_of, single_heads
+from ..scenes.parts import Scene, blocks, range_of, sizes_of
 from ..stats.anchors import ZScore
 from ..trace import Trace
 from ..trace.windows import require_global
 from .embed import index_of
 
 _BUDGET = 8_000_000  # a scene that is fetched may be heavier than one in a file
+_RULE = ZScore()
 _REMEMBERED = 8  # scenes kept in memory
 
 
-@dataclass
+@dataclass(eq=False)
 class Catalogue:
     """Traces by id. `load` returns the trace of an id, with its arrays still on disk if possible."""
 
@@ -38,10 +35,11 @@ class Catalogue:
     load: Callable[[str], Trace]
     budget: int = _BUDGET
     paths: dict[str, Path] = field(default_factory=dict)  # where each lies, if it is a file's
-    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
-    _reading: dict[str, threading.Lock] = field(default_factory=dict, repr=False)
-    _scenes: "OrderedDict[str, Scene]" = field(default_factory=OrderedDict, repr=False)
-    _summaries: dict[str, Scene | str] = field(default_factory=dict, repr=False)
+
+    def __post_init__(self) -> None:
+        self._reading: dict[str, threading.Lock] = {}
+        self._scene = lru_cache(_REMEMBERED)(self._pack)
+        self._summary = cache(self._summarise)
 
     @classmethod
     def of(cls, directory: Path) -> "Catalogue":
@@ -55,82 +53,49 @@ class Catalogue:
         title = f"Floatscope: {directory.resolve().name}"
         return cls(title, list(paths), partial(_lazily, paths), paths=paths)
 
-    def show(self, ids: list[str]) -> None:
-        """Replace the ids to show, which `load` must be able to load."""
-        with self._lock:
-            self.ids = ids
-            every: tuple[dict[str, Any], ...] = self._scenes, self._summaries, self._reading
-            for known in every:
-                for gone in known.keys() - set(ids):
-                    del known[gone]
-
     def index(self) -> dict[str, Any]:
         """Return the labels and colour ranges of each trace, which are read once.
 
         A trace that cannot be shown is named in `left_out`, with the reason.
         """
-        known = {scene_id: self._summarised(scene_id) for scene_id in list(self.ids)}
+        known: dict[str, Scene | str] = {}
+        for scene_id in list(self.ids):
+            with self._reads(scene_id):
+                known[scene_id] = self._summary(scene_id)
         known = {scene_id: known[scene_id] for scene_id in self.ids if scene_id in known}
         scenes = {name: one for name, one in known.items() if not isinstance(one, str)}
         left_out = [one for one in known.values() if isinstance(one, str)]
         return index_of(scenes.values(), scenes) | {"left_out": left_out}
 
-    @contextmanager
-    def _read_once(self, scene_id: str) -> Iterator[None]:
-        """Let one thread at a time read a trace; different traces are read in parallel."""
-        with self._lock:
-            own = self._reading.setdefault(scene_id, threading.Lock())
-        with own:
-            yield
+    def _reads(self, scene_id: str) -> threading.Lock:
+        """One thread at a time reads a trace; traces do not wait for each other."""
+        return self._reading.setdefault(scene_id, threading.Lock())
 
-    def _summarised(self, scene_id: str) -> Scene | str:
-        """Return the summary, or the reason why there is none."""
-        with self._read_once(scene_id):
-            if scene_id not in self._summaries:
-                try:
-                    self._summaries[scene_id] = self._summary(scene_id)
-                except FloatscopeError as error:
-                    self._summaries[scene_id] = str(error)
-                except Exception as error:  # one bad trace must not hide the good ones
-                    where = self.paths.get(scene_id, scene_id)
-                    self._summaries[scene_id] = f"{where} cannot be shown: {error!r:.300}"
-            return self._summaries[scene_id]
+    def _summarise(self, scene_id: str) -> Scene | str:
+        """What the index needs of a scene, without packing it, or why there is none."""
+        try:
+            trace = self.load(scene_id)
+            require_global(trace.data, "the viewer")
+            shares, most = [], [0.0]
+            for part in blocks(trace, np.arange(sizes_of(trace)[0])):
+                shares.append(part.mass.mean(2))
+                most.append(float(np.nanmax(part.mass)))
+            ranges = range_of(np.concatenate(shares), np.array(most))
+            return {**header_of(trace, _RULE), "range": ranges}
+        except FloatscopeError as error:
+            return str(error)
+        except Exception as error:  # one bad trace must not hide the good ones
+            return f"{self.paths.get(scene_id, scene_id)} cannot be shown: {error!r:.300}"
 
-    def _summary(self, scene_id: str) -> Scene:
-        """Return what the index needs of a scene, without packing it."""
-        trace = self.load(scene_id)
-        require_global(trace.data, "the viewer")
-        shares, most = [], []
-        for part in blocks(trace, np.arange(sizes_of(trace)[0])):
-            shares.append(part.mass.mean("head"))
-            most.append(float(part.mass.max()))
-        share = xr.concat(shares, "step")
-        change = share.diff("step") if share.sizes["step"] > 1 else share * 0
-        return {
-            "example": example_of(trace),
-            "title": title_of(trace),
-            "model": {k: str(trace.info[k]) for k in ("model", "direction")},
-            "range": {
-                "share": float(share.max()),
-                "head": max(most),
-                "change": float(np.abs(change).max()),
-            },
-        }
+    def _pack(self, scene_id: str) -> Scene:
+        return scene_of(self.load(scene_id), budget=self.budget, fetched=True)
 
     def scene(self, scene_id: str) -> Scene:
         """Return the scene of a trace."""
         if scene_id not in self.ids:
             raise KeyError(scene_id)
-        with self._read_once(scene_id):
-            scene = self._scenes.get(scene_id)
-            if scene is None:
-                scene = scene_of(self.load(scene_id), budget=self.budget, fetched=True)
-        with self._lock:
-            self._scenes[scene_id] = scene
-            self._scenes.move_to_end(scene_id)
-            while len(self._scenes) > _REMEMBERED:
-                self._scenes.popitem(last=False)
-        return scene
+        with self._reads(scene_id):
+            return self._scene(scene_id)
 
     def heads(self, scene_id: str, step: int) -> Scene:
         """Return all heads at one step of a scene, in two bytes per value."""
@@ -177,7 +142,7 @@ class StoredScenes:
 
 
 def _whole(trace: Trace, steps: np.ndarray) -> Scene:
-    heads = single_heads(trace, ZScore(), steps, 1 << 40, [])
+    heads = single_heads(trace, _RULE, steps, 1 << 40, [])
     assert heads is not None
     return heads
 

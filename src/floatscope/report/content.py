@@ -77,7 +77,7 @@ def previews(study: Study, findings: Findings) -> Iterator[dict[str, Any]]:
         if name == ANSWERS:
             frame = frame[frame["setting"].isin(settings & set(settings_of(request)))]
         wide = range(min(_WIDE, frame.shape[1]))
-        columns = [numbers.column(list(frame.iloc[:_LINES, i])) for i in wide]
+        columns = [numbers.column(frame.iloc[:_LINES, i]) for i in wide]
         yield {
             "name": name,
             "file": f"results/{file_of(findings, name)}",

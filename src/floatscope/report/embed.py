@@ -28,36 +28,24 @@ _numbers = count(1)
 OFFLINE = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"
 _NOTEBOOK_BUDGET = 3_000_000
 _MOST_NAMED = 40  # steps named one by one
-_PAGE_STYLE = """
-body { margin: 0; background: #fff; color: #1a1f26; font: 14px/1.45 system-ui, sans-serif; }
-main { max-width: 1500px; margin: 0 auto; padding: 10px clamp(8px, 2vw, 28px) 28px; }
-h1 { font-size: 18px; margin: 6px 0 2px; overflow-wrap: anywhere; }
-@media (prefers-color-scheme: dark) {
-  :root:not([data-theme="light"]) body { background: #12161c; color: #e7eaee; }
-}
-:root[data-theme="dark"] body { background: #12161c; color: #e7eaee; }
-@media print { :root:root body { background: #fff; color: #000; } }
-"""
 
 
 @cache
-def style() -> str:
-    """Return the viewer's CSS, all of it under the class `fsv`."""
-    return files(__package__).joinpath("assets", "viewer.css").read_text(encoding="utf-8")
+def asset(name: str) -> str:
+    """A file of the pages, such as viewer.css: the viewer's style, all of it under the class `fsv`."""
+    return files(__package__).joinpath("assets", name).read_text(encoding="utf-8")
 
 
 @cache
 def script() -> str:
     """Return the viewer's JavaScript in its own scope; it sets window.floatscopeViewer."""
-    parts = [
-        files(__package__).joinpath("assets", f"{name}.js").read_text("utf-8") for name in _SCRIPTS
-    ]
+    parts = [asset(f"{name}.js") for name in _SCRIPTS]
     return '(() => {\n"use strict";\n' + "\n".join(parts) + "})();\n"
 
 
 def assets() -> str:
     """Return style and script, which a page needs once."""
-    return f"<style>{style()}</style>\n<script>{script()}</script>\n"
+    return f"<style>{asset('viewer.css')}</style>\n<script>{script()}</script>\n"
 
 
 def as_json(value: Any) -> str:
@@ -128,7 +116,8 @@ def page(title: str, body: str, *, policy: str | None = OFFLINE) -> str:
     return (
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8">{guard}'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f'<link rel="icon" href="data:,"><title>{shown}</title><style>{_PAGE_STYLE}</style></head>\n'
+        f'<link rel="icon" href="data:,"><title>{shown}</title>'
+        f"<style>{asset('viewer_page.css')}</style></head>\n"
         f"<body><main><h1>{shown}</h1>\n{body}</main></body></html>\n"
     )
 

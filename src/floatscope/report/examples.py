@@ -4,9 +4,9 @@ They are the first questions of the settings that decide, or of the first few se
 table on disk has all of them. Nothing is scored here.
 """
 
-import math
-from dataclasses import dataclass
 from typing import Any
+
+import pandas as pd
 
 from ..studies.findings import ANSWERS, Findings
 from ..studies.planning import settings_of
@@ -18,72 +18,49 @@ _SETTINGS = 3  # where none decides
 _LONG = 400  # characters of a text
 
 
-@dataclass(frozen=True)
-class Answer:
-    """What a model answered in one setting. None: not known, or not applicable."""
+def examples_of(study: Study, findings: Findings) -> dict[str, Any] | None:
+    """Some of the questions of a study; all of them are in `file`, whose path is relative to the page.
 
-    model: str
-    setting: str
-    text: str
-    cut: bool | None  # off by its length
-    right: bool | None
-    counted: str  # which gold answer
-
-
-@dataclass(frozen=True)
-class Asked:
-    """A question, its gold answers in one text, and the models' answers."""
-
-    question: str
-    gold: str
-    answers: list[Answer]
-
-
-@dataclass(frozen=True)
-class Examples:
-    """Some questions of a study; `file` has all of them, with its path relative to the page."""
-
-    asked: tuple[Asked, ...]
-    total: int
-    file: str
-
-
-def examples_of(study: Study, findings: Findings) -> Examples | None:
-    """Return a study's examples; None if it asks nothing, or if an older run stored no gold answers."""
+    None where the study asks nothing, or a run of an earlier version kept no gold.
+    """
     own = {s.name for s in study.settings(findings.request)}
     known = {name: one for name, one in settings_of(findings.request).items() if name in own}
     deciding = [name for name, one in known.items() if one.decides] or list(known)[:_SETTINGS]
-    asked: dict[str, Asked] = {}
-    everyone: set[str] = set()
-    for setting in deciding:
-        for model in findings.models:
-            answers = findings.answers(setting, model)
-            if answers is None or "gold" not in answers:
-                continue
-            everyone.update(map(str, answers["id"]))
-            for i, name in enumerate(map(str, answers["id"])):
-                if name not in asked and len(asked) == _QUESTIONS:
-                    continue
-                question, gold = (_short(str(answers[key][i])) for key in ("question", "gold"))
-                asked.setdefault(name, Asked(question, gold, [])).answers.append(
-                    Answer(
-                        model=model,
-                        setting=setting,
-                        text=_short(str(answers["prediction"][i])),
-                        cut=_known(answers["cut"][i]) if "cut" in answers else None,
-                        right=_known(answers["contains"][i]),
-                        counted=_short(str(answers["counted"][i])),
-                    )
-                )
-    if not asked:
+    lines = findings.tables.get(ANSWERS, pd.DataFrame())
+    if not {"gold", "setting"} <= set(lines):
         return None
-    return Examples(tuple(asked.values()), len(everyone), f"results/{file_of(findings, ANSWERS)}")
+    lines = lines[lines["setting"].isin(deciding)].dropna(subset="gold")
+    if lines.empty:
+        return None
+    by_question = [rows.to_dict("records") for _, rows in lines.groupby("id", sort=False)]
+    asked = [
+        {
+            "question": _short(rows[0]["question"]),
+            "gold": _short(rows[0]["gold"]),
+            "answers": [_answer(row) for row in rows],
+        }
+        for rows in by_question[:_QUESTIONS]
+    ]
+    file = f"results/{file_of(findings, ANSWERS)}"
+    return {"asked": asked, "total": len(by_question), "file": file}
+
+
+def _answer(row: dict[str, Any]) -> dict[str, Any]:
+    """What a model said to a question in one setting; None: it is not known, or has no meaning."""
+    return {
+        "model": row["model"],
+        "setting": row["setting"],
+        "text": _short(row["prediction"]),
+        "cut": _known(row.get("cut")),  # off by its length
+        "right": _known(row["contains"]),
+        "counted": _short(row["counted"]),  # which gold answer
+    }
 
 
 def _known(value: Any) -> bool | None:
-    return None if value is None or math.isnan(value) else bool(value)
+    return None if pd.isna(value) else bool(value)
 
 
-def _short(text: str) -> str:
-    text = " ".join(text.split())
-    return text if len(text) <= _LONG else text[: _LONG - 1] + "…"
+def _short(text: object) -> str:
+    words = " ".join(str(text).split())
+    return words if len(words) <= _LONG else words[: _LONG - 1] + "…"

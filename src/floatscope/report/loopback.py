@@ -1,101 +1,127 @@
-"""Serve an ASGI application to this machine alone, by a server that no client can block or exhaust.
+"""An ASGI application served to this machine alone, by a server that no client can hold up or fill up.
 
-A request must be complete within `PATIENCE` seconds, however slowly it arrives; an answer must be read as it
-is sent; the number of open connections is limited; a client that disconnects is no error. uvicorn does the
-rest. Access control is in `guard`, and the answers are in the application.
+A request must be read within `PATIENCE` seconds of its beginning, however slowly it drips in; an answer
+must be taken as it comes; only so many connections are open at once; a client that goes away is no error.
+uvicorn does the rest. Who may ask is in `guard`, what is answered in the application.
 """
 
 import asyncio
+import os
+import secrets
 import signal
 import socket
+import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import h11
 import uvicorn
+from starlette.applications import Starlette
 from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from ..errors import UsageError
+from .guard import Guard
 
 PATIENCE = 30.0  # seconds
 MOST = 100  # connections; a browser opens six
-_LONGEST = 1 << 16  # bytes of a request's line and headers
 _LINGER = 2.0  # seconds, for a client that still sends after its last answer
 _ENDING = 1  # seconds for answers that are under way when the server ends
+
+
+@runtime_checkable
+class Page(Protocol):
+    """What is served: an application, what its page may load, and whether a client is answered that has
+    closed its own end."""
+
+    asgi: Starlette
+    policy: str
+    answers_half_closed: bool
+
+    def close(self) -> None: ...
 
 
 class LoopbackServer:
     """A server that is bound when it is created; run `serve_forever` in one thread, `shutdown` in another."""
 
-    has_lifespan = False  # the application is told of beginning and end
-    answers_half_closed = True  # a client that has said all it wants to is still answered
-
-    def __init__(self, port: int) -> None:
-        self.most = MOST
-        self.connection: type[Connection] = Connection
-        self._socket = socket.socket()
+    def __init__(self, page: Page, port: int = 0) -> None:
         try:
-            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            self._socket.bind(("127.0.0.1", port))
-            self._socket.listen(64)
-        except OSError:
-            self._socket.close()
-            raise
+            self._socket = socket.create_server(("127.0.0.1", port))
+        except OSError as error:
+            raise UsageError(
+                f"port {port} is not available ({error.strerror})",
+                "Choose another --port, or 0 for any.",
+            ) from error
         self.server_address: tuple[str, int] = self._socket.getsockname()
         self.server_port = self.server_address[1]
-        self._server: uvicorn.Server | None = None
-        self._over, self._asked = threading.Event(), False
-
-    @property
-    def app(self) -> Any:
-        """The ASGI application."""
-        raise TypeError(f"{type(self).__name__} must define app")
-
-    @property
-    def connections(self) -> int:
-        """Number of open connections."""
-        return 0 if self._server is None else len(self._server.server_state.connections)
-
-    def serve_forever(self) -> None:
-        """Serve until `shutdown`, or until Ctrl-C, SIGTERM or SIGHUP in the main thread.
-
-        What a signal raises (KeyboardInterrupt, SystemExit) is raised after everything has ended.
-        """
+        self.page: Any = page
+        self.key = secrets.token_hex(16)
+        self.app = Guard(page.asgi, self.key, self.server_port, page.policy)
+        self.most = MOST
+        self.connection: type[Connection] = Connection
         config = uvicorn.Config(
             self.app,
-            http=type("Connection", (self.connection,), {"owner": self}),
             ws="none",
-            lifespan="on" if self.has_lifespan else "off",
+            lifespan="on",
             log_config=None,
             log_level="critical",  # what a person wants to know stands on the page
             access_log=False,
             server_header=False,
             timeout_keep_alive=int(PATIENCE),
             timeout_graceful_shutdown=_ENDING,
-            h11_max_incomplete_event_size=_LONGEST,
         )
         self._server = uvicorn.Server(config)
-        if self._asked:
-            self._server.should_exit = True
+        self._serving = threading.Lock()
+
+    @property
+    def url(self) -> str:
+        """The address of the page, with its key."""
+        return f"http://127.0.0.1:{self.server_port}/{self.key}/"
+
+    @property
+    def connections(self) -> int:
+        """Number of open connections."""
+        return len(self._server.server_state.connections)
+
+    def serve(
+        self, say: Callable[[str], None] = print, open_page: Callable[[], None] = lambda: None
+    ) -> None:
+        """Say the address, open the page, and serve until Ctrl-C; the server is closed then."""
         try:
-            with self._ended_by_signals():
-                self._server.run([self._socket])
+            say(f"{self.url}  (Ctrl-C ends it)")
+            if line := forwarding(self.server_port, os.environ):
+                say(line)
+            sys.stdout.flush()
+            open_page()
+            self.serve_forever()
+        except KeyboardInterrupt:
+            say("ended")
         finally:
-            self._over.set()
+            self.server_close()
+
+    def serve_forever(self) -> None:
+        """Serve until `shutdown`, or until Ctrl-C, SIGTERM or SIGHUP in the main thread.
+
+        What a signal raises (KeyboardInterrupt, SystemExit) is raised after everything has ended.
+        """
+        self._server.config.http = type("Connection", (self.connection,), {"owner": self})
+        with self._serving, self._ended_by_signals():
+            self._server.run([self._socket])
 
     @contextmanager
     def _ended_by_signals(self) -> Iterator[None]:
-        """Let Ctrl-C, SIGTERM and SIGHUP end the server at every moment of its run.
+        """Ctrl-C, SIGTERM and SIGHUP end the server, at every moment of its run.
 
-        uvicorn listens only from within its first coroutine to within its last. An earlier Ctrl-C would
-        leave a coroutine that never started, and a later one would interrupt closing. Handlers of other
-        programs and `nohup` stay in force.
+        uvicorn listens from within its first coroutine to within its last: a Ctrl-C before leaves one that
+        was never begun, and one after breaks off the closing. Handlers of other programs stay in place, and
+        so does `nohup`.
         """
         caught: list[int] = []
 
         def hear(number: int, frame: object) -> None:
             caught.append(number)
-            self._ask_to_end()
+            self._server.should_exit = True
 
         replaced = _default_handlers()
         for number in replaced:
@@ -110,19 +136,26 @@ class LoopbackServer:
         if caught:
             raise SystemExit(128 + caught[0])
 
-    def _ask_to_end(self) -> None:
-        self._asked = True  # for a server that is not made yet
-        if self._server is not None:
-            self._server.should_exit = True
-
     def shutdown(self) -> None:
         """End `serve_forever`, and wait until it has ended."""
-        self._ask_to_end()
-        if self._server is not None:
-            self._over.wait()
+        self._server.should_exit = True
+        with self._serving:
+            pass
 
     def server_close(self) -> None:
         self._socket.close()
+        self.page.close()
+
+
+def forwarding(port: int, environment: Mapping[str, str]) -> str:
+    """What to type on one's own machine, where this one is reached by SSH; "" where it is not."""
+    parts = environment.get("SSH_CONNECTION", "").split()
+    if len(parts) != 4:
+        return ""
+    user = environment.get("USER", "")
+    where = f"{user}@{parts[2]}" if user else parts[2]
+    port_flag = f" -p {parts[3]}" if parts[3] != "22" else ""
+    return f"From your own machine: ssh -N -L {port}:127.0.0.1:{port}{port_flag} {where}"
 
 
 def _default_handlers() -> dict[int, Any]:
@@ -174,7 +207,7 @@ class Connection(H11Protocol):
 
     def eof_received(self) -> bool | None:  # type: ignore[override]
         busy = self.cycle is not None and not self.cycle.response_complete
-        if self.owner.answers_half_closed and busy and not self.cycle.more_body:
+        if self.owner.page.answers_half_closed and busy and not self.cycle.more_body:
             self.cycle.keep_alive = False
             return True
         return None

@@ -1,8 +1,9 @@
 """Format numbers for readers: three significant digits, units, intervals, n. Text, never markup."""
 
-import math
-from collections.abc import Sequence
 from typing import SupportsFloat
+
+import pandas as pd
+from pandas.api.types import is_bool_dtype, is_numeric_dtype
 
 from ..stats.digits import ABSENT, digits
 from ..studies import claim
@@ -37,38 +38,14 @@ def context(number: Number) -> str:
     return ", ".join(filter(None, [null, count(number.n)]))
 
 
-def number(number: Number) -> str:
-    """Format a number completely: "7.31 % [5.02, 9.38], null 0.310 %, n = 24"."""
-    return ", ".join(filter(None, [estimate(number), context(number)]))
-
-
-def column(cells: Sequence[object]) -> tuple[list[str], bool]:
+def column(cells: pd.Series) -> tuple[list[str], bool]:
     """Format a table's column, and say whether it holds numbers: integers, or three digits."""
-    numbers = [_exact(x) for x in cells]
-    known = [x for x in numbers if x is not None and not math.isnan(x)]
-    if not known or any(x is None and c is not None for x, c in zip(numbers, cells, strict=True)):
-        return [ABSENT if _missing(c) else str(c) for c in cells], False
-    whole = all(x.is_integer() and abs(x) < 2**53 for x in known)
-    shown = [
-        f"{x:.0f}".replace("-", "−") if whole and x is not None and not math.isnan(x) else digits(x)
-        for x in numbers
-    ]
+    known = cells.dropna()
+    if known.empty or is_bool_dtype(cells) or not is_numeric_dtype(cells):
+        return [ABSENT if pd.isna(cell) else str(cell) for cell in cells], False
+    whole = all(float(x).is_integer() and abs(x) < 2**53 for x in known)
+    shown = [f"{x:.0f}".replace("-", "−") if whole and not pd.isna(x) else digits(x) for x in cells]
     return shown, True
-
-
-def _exact(x: object) -> float | None:
-    """Return a number as a float; None for truth values and words."""
-    if isinstance(x, str | bytes) or "bool" in type(x).__name__ or not isinstance(x, SupportsFloat):
-        return None
-    try:
-        return float(x)
-    except (TypeError, ValueError, OverflowError):
-        return None
-
-
-def _missing(x: object) -> bool:
-    exact = _exact(x)
-    return x is None or (exact is not None and math.isnan(exact))
 
 
 def short(x: SupportsFloat, unit: str = "", *, bare: bool = False) -> str:

@@ -1,15 +1,16 @@
-"""Render findings as one HTML file that opens without a network, in a browser and on paper.
+"""Findings as one HTML file that opens without a network, in a browser and on paper.
 
-It measures and judges nothing. Every text is escaped by the template; the only markup is style, script, the
-viewer's fragment, drawn ranges, and figures that were made safe.
+It measures nothing and judges nothing. Every text goes through the template's escaping; what is
+already markup is only style, script, the viewer's fragment and drawn ranges. Figures are images.
 """
 
+import base64
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import cache
 from importlib.metadata import version
-from importlib.resources import files
+from typing import NamedTuple
 from urllib.parse import quote
 
 from jinja2 import Environment, StrictUndefined, Template
@@ -22,28 +23,39 @@ from ..studies.scope import GENERAL
 from ..studies.verdict import CAUSAL, LITERATURE, level_of
 from . import content, embed, numbers, ranges
 from .examples import examples_of
-from .figure import Inline
 from .strips import SHAPES, strip
 
 TITLE = "Floatscope: where attention rests"
 
 
+class Drawing(NamedTuple):
+    """A figure of the page: `alt` says it in words, `width` is its width on paper in CSS pixels."""
+
+    title: str
+    alt: str
+    source: str
+    width: int
+
+
+def image(svg: str) -> str:
+    """The address of an image that is inside the page."""
+    data = base64.b64encode(svg.encode("utf-8", "backslashreplace"))
+    return f"data:image/svg+xml;base64,{data.decode()}"
+
+
 def render(
     findings: Findings,
-    figures: Sequence[Sequence[tuple[str, Inline]]],
+    figures: Sequence[Sequence[Drawing]],
     scenes: Sequence[Scene] = (),
     notes: Sequence[str] = (),
 ) -> str:
-    """Render the complete document.
+    """Render the whole document.
 
-    Args:
-        findings: The findings of a run.
-        figures: The figures of each section with their titles, in the order of `content.sections_of`.
-        scenes: The scenes of the viewer.
-        notes: What was left out or sampled.
+    `figures`: of each section, in the order of `content.sections_of`. `scenes`: for the viewer. `notes`: what
+    was left out or sampled.
 
     Raises:
-        ValueError: If a scene cannot be written as JSON.
+        ValueError: a scene that cannot be written as JSON.
     """
     parts, sections = (findings, *findings.extra_runs), content.sections_of(findings)
     names = [part.title_of(study.name) for part, study in sections]
@@ -70,13 +82,9 @@ def render(
         viewer=Markup(viewer),
         assets=Markup(assets),
         policy=embed.OFFLINE,
-        style=Markup(_text("page.css")),
-        script=Markup(_text("page.js")),
+        style=Markup(embed.asset("page.css")),
+        script=Markup(embed.asset("page.js")),
     )
-
-
-def _text(name: str) -> str:
-    return files(__package__).joinpath("assets", name).read_text(encoding="utf-8")
 
 
 @cache
@@ -98,7 +106,7 @@ def _template() -> Template:
     made.globals |= {"drawings": ranges.drawings, "general": GENERAL, "CAUSAL": CAUSAL}
     made.globals |= {"command": content.command, "previews": content.previews}
     made.globals |= {"examples_of": examples_of}
-    return made.from_string(_text("page.html.j2"))
+    return made.from_string(embed.asset("page.html.j2"))
 
 
 def _tight(text: str) -> str:

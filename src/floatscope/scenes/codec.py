@@ -104,31 +104,6 @@ def _pieces(array: np.ndarray) -> Iterator[np.ndarray]:
     return (flat[start : start + _PIECE] for start in range(0, flat.size, _PIECE))
 
 
-def relative_error(packed: Packed) -> float:
-    """Return the largest error of a log array's values above its floor, as a fraction of the value."""
-    return float(2 ** (packed["scale"] / 2) - 1)
-
-
-def floor_of(packed: Packed) -> float:
-    """Return the value below which a value of a log array may have become zero."""
-    return float(2 ** packed["offset"])
-
-
-def unpack(packed: Packed) -> np.ndarray:
-    """Decode an array as the page does: floats with NaN, or integers with −1."""
-    raw = base64.b64decode(packed["data"])
-    codes = np.frombuffer(raw, _stored(packed["dtype"])).astype(np.int64)
-    codes = codes.reshape(packed["shape"])
-    absent = codes == missing_code(packed["dtype"])
-    if packed["code"] == "index":
-        return np.where(absent, -1, codes)
-    if packed["code"] == "linear":
-        values = packed["offset"] + packed["scale"] * codes
-    else:
-        values = np.where(codes > 0, 2.0 ** (packed["offset"] + packed["scale"] * (codes - 1)), 0.0)
-    return np.where(absent, np.nan, values)
-
-
 def take_arrays(scene: dict[str, Any]) -> tuple[dict[str, Any], xr.Dataset]:
     """Move the codes of a scene's packed arrays into a dataset; return the rest as small JSON."""
     codes: dict[str, tuple[list[str], np.ndarray]] = {}

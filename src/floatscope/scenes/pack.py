@@ -5,6 +5,7 @@ precision of single heads, then some of their steps, then the rows, then steps. 
 trace or an anchor rule does not say already.
 """
 
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -18,19 +19,23 @@ from .parts import (
     TOP_ANCHORS,
     Scene,
     attention,
+    blocks,
     gold_look,
+    heads_that_fit,
     name_of,
-    reach,
+    pack_attention,
+    pack_groups,
+    pack_heads,
     rows,
-    single_heads,
     sizes_of,
     spread,
 )
-from .words import example_of, title_of, words
+from .words import example_name, title_of, words
 
 FORMAT = 1
 BUDGET = 1_200_000  # characters of one scene in a page
 SERVED = 32_000_000  # … of one that is stored to be served by itself: 24 MB before compression
+_MODEL = ("model", "family", "direction", "fingerprint", "sampler", "dtype", "ended")
 NEEDS = ("mass", "groups", "rows")  # statistics that a scene shows, where a trace has them
 
 
@@ -51,42 +56,23 @@ def scene_of(
     require_global(trace.data, "the viewer")
     rule = rule or ZScore()
     steps, said = _fitting_steps(trace, budget)
-    seen = attention(trace, rule, steps)
-    share, looks = seen["share"], gold_look(trace, steps)
-    null = trace.null.isel(step=steps).values
+    seen = attention(blocks(trace, steps), rule)
+    looks = gold_look(trace, steps)
+    names = {"example": example, "title": title}
     scene: Scene = {
-        "format": FORMAT,
-        "example": example or example_of(trace),
-        "title": title or title_of(trace),
-        "model": {k: str(trace.info.get(k, "")) for k in MODEL},
-        "under": list(trace.interventions),
+        **header_of(trace, rule),
+        **{name: text for name, text in names.items() if text},
         "answer": trace.text,
-        "prompt_length": int(trace.info["prompt_length"]),
-        "gold": str(trace.info["gold"]),
-        "ticks": trace.n_steps,
         "steps": [int(s) for s in trace.data["step"].values[steps]],
-        "layers": [int(i) for i in trace.data["layer"].values],
-        "heads": [int(i) for i in trace.data["head"].values],
-        "range": {
-            "share": _most(share),
-            "head": _most(np.maximum(seen["peak"], 0)),
-            "change": _most(np.abs(np.diff(share, axis=0))),
-        },
         **words(trace, steps),
-        "null": pack_log(null),
-        "reach": pack_log(reach(trace, steps)),
-        "share": pack_log(share),
-        "rule": name_of(rule),
-        "anchors": pack_index(seen["anchors"]),
-        "anchor_count": pack_index(seen["anchor_count"]),
-        "peak": pack_log(seen["peak"]),
-        "peak_key": pack_index(seen["peak_key"]),
+        **pack_attention(seen, trace.null.isel(step=steps).values),
         **({} if looks is None else {"gold_look": pack_log(looks, "uint8")}),
         "left_out": said,
     }
     left = budget - _weight(scene)
     left = _put(scene, "rows", rows(trace), left, "the rows of revealed positions")
-    left = _put(scene, "from", _groups(trace, seen), left, "who looks, by group of queries")
+    groups = pack_groups(seen, trace.data["group"].values)
+    left = _put(scene, "from", groups, left, "who looks, by group of queries")
     scene["single_heads"] = single_heads(trace, rule, steps, left, said, fetched=fetched)
     limit = rule.limit(int(seen["there"].min()))
     if limit:
@@ -94,15 +80,74 @@ def scene_of(
     return scene
 
 
-MODEL = ("model", "family", "direction", "fingerprint", "sampler", "dtype", "ended")
+def header_of(trace: Trace, rule: Rule) -> Scene:
+    """The part of a trace's scene that no step changes."""
+    return header(
+        trace.data["final_token"].values[: int(trace.info["prompt_length"])],
+        trace.data["region"].values,
+        {**trace.info, "interventions": trace.interventions},
+        rule,
+        ticks=trace.n_steps,
+        layers=trace.data["layer"].values.tolist(),
+        heads=trace.data["head"].values.tolist(),
+    )
 
 
-def _groups(trace: Trace, seen: dict[str, np.ndarray]) -> Scene | None:
-    """Pack the mean attention that a query of each group gives each key, mean over heads."""
-    if "from" not in seen:
-        return None
-    names = [str(g) for g in trace.data["group"].values]
-    return {"names": names, "share": pack_log(seen["from"], "uint8")}
+def header(
+    prompt: Iterable[object],
+    regions: Iterable[object],
+    info: Mapping[str, Any],
+    rule: Rule,
+    *,
+    ticks: int,
+    layers: Iterable[int],
+    heads: Iterable[int],
+) -> Scene:
+    """The part of a scene that no step changes.
+
+    Args:
+        prompt: its tokens as they are written.
+        regions: of every position.
+        info: `Trace.info`, or what is known of it before a run has ended.
+        rule: which keys are anchors.
+        ticks: how many steps there are, or will be.
+        layers, heads: their numbers.
+    """
+    spelled, by_position = list(map(str, prompt)), list(map(str, regions))
+    names = list(dict.fromkeys(by_position))
+    return {
+        "format": FORMAT,
+        "example": example_name(spelled),
+        "title": title_of(spelled, by_position),
+        "model": {k: str(info.get(k, "")) for k in _MODEL},
+        "under": list(info["interventions"]),
+        "prompt_length": len(spelled),
+        "gold": str(info["gold"]),
+        "ticks": ticks,
+        "layers": list(layers),
+        "heads": list(heads),
+        "regions": names,
+        "region": pack_index([names.index(one) for one in by_position]),
+        "rule": name_of(rule),
+    }
+
+
+def single_heads(
+    trace: Trace,
+    rule: Rule,
+    steps: np.ndarray,
+    left: int,
+    said: list[str],
+    *,
+    fetched: bool = False,
+) -> Scene | None:
+    """Every head by itself as far as there is room. Where the others can be `fetched`, all steps or none."""
+    dtype, kept = heads_that_fit((len(steps), *sizes_of(trace)[1:]), left)
+    if len(kept) < len(steps):
+        if fetched:
+            return None
+        said.append(f"single heads for {len(kept)} of {len(steps)} steps")
+    return pack_heads(blocks(trace, steps[kept]), rule, dtype, kept)
 
 
 def _fitting_steps(trace: Trace, budget: int) -> tuple[np.ndarray, list[str]]:
@@ -142,8 +187,3 @@ def _weight(part: Any) -> int:
     if isinstance(part, list):
         return sum(2 + _weight(v) for v in part)
     return len(part) * (1 if str(part).isascii() else 6) if isinstance(part, str) else 12
-
-
-def _most(values: np.ndarray) -> float:
-    there = values[np.isfinite(values)]
-    return float(there.max()) if there.size else 0.0

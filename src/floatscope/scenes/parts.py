@@ -1,14 +1,16 @@
-"""The attention of a scene, part by part: anchors, heads, rows, groups of queries, each packed.
+"""The attention of a scene, part by part: anchors, heads, rows, groups of queries. Each is packed here.
 
-`pack` decides what fits into a page.
+A trace and a run that is still decoded are packed by the same functions, from column sums: some steps of a
+trace at a time, or the latest step. What fits into a page is decided in `pack`.
 """
 
-from collections.abc import Iterator
-from dataclasses import fields
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, fields
+from functools import cached_property
 from typing import Any
 
 import numpy as np
-import xarray as xr
+from jaxtyping import Bool, Float, Int, Shaped
 
 from ..stats.anchors import Rule
 from ..trace import Trace
@@ -25,10 +27,51 @@ def spread(n: int, most: int) -> np.ndarray:
     return np.unique(np.round(np.linspace(0, n - 1, min(n, most))).astype(int))
 
 
-def reach(trace: Trace, steps: np.ndarray) -> np.ndarray:
-    """Return the share of queries that see each key, (step, key); received attention is share / reach."""
-    rows = trace.data["rows_counted"].values[steps].sum(-1, keepdims=True)
-    return np.asarray(trace.data["visible"].values[steps] / rows)
+@dataclass(frozen=True)
+class Columns:
+    """Column sums of some steps, and what they are divided by; NaN where a key is not there yet.
+
+    Attributes:
+        sums: over the queries of each group.
+        rows: how many queries a group has.
+        visible: how many queries see each key.
+    """
+
+    sums: Float[np.ndarray, "step group layer head key"]
+    rows: Shaped[np.ndarray, "step group"]
+    visible: Float[np.ndarray, "step key"]
+
+    @classmethod
+    def of(cls, trace: Trace) -> "Columns":
+        sums = trace.data["column_sum"].transpose("step", "group", "layer", "head", "key")
+        return cls(sums.values, trace.data["rows_counted"].values, trace.data["visible"].values)
+
+    @cached_property
+    def _total(self) -> Float[np.ndarray, "step layer head key"]:
+        return self.sums.sum(1, dtype=np.result_type(self.sums.dtype, np.float32))
+
+    @cached_property
+    def mass(self) -> Float[np.ndarray, "step layer head key"]:
+        return self._total / _counted(self.rows.sum(1))[:, None, None, None]
+
+    @cached_property
+    def received(self) -> Float[np.ndarray, "step layer head key"]:
+        return self._total / self.visible[:, None, None].astype(np.float32)
+
+    @property
+    def mass_by_group(self) -> Float[np.ndarray, "step group layer key"]:
+        """The share of all attention of a group's queries, mean over heads."""
+        means = self.sums.mean(3, dtype=self._total.dtype)
+        return means / _counted(self.rows)[:, :, None, None]
+
+    @property
+    def reach(self) -> Float[np.ndarray, "step key"]:
+        """The share of queries that see each key; received attention is share / reach."""
+        return self.visible / _counted(self.rows.sum(1, keepdims=True))
+
+
+def _counted(rows: np.ndarray) -> np.ndarray:
+    return np.where(rows > 0, rows, np.nan).astype(np.float32)
 
 
 def sizes_of(trace: Trace) -> tuple[int, int, int, int]:
@@ -39,51 +82,61 @@ def sizes_of(trace: Trace) -> tuple[int, int, int, int]:
     return sizes["step"], sizes["layer"], sizes["head"], sizes["key"]
 
 
-def blocks(trace: Trace, steps: np.ndarray) -> Iterator[Trace]:
-    """Yield the trace at some of the steps, a few at a time, as much as a viewer holds at once."""
+def blocks(trace: Trace, steps: np.ndarray) -> Iterator[Columns]:
+    """Column sums of some of the steps, a few steps at a time: as much as a viewer holds at once."""
     column, n = trace.data["column_sum"], sizes_of(trace)[0]
     # As a saved trace is cut, so that each of its files is read once, by itself.
     stored = column.encoding.get("chunks") or (max(1, _BLOCK * n // max(column.nbytes, 1)),)
     most = int(stored[0])
-    names = [n for n in ("column_sum", "column_mean", "rows_counted", "visible") if n in trace.data]
-    data = trace.data[names]
+    data = trace.data[["column_sum", "rows_counted", "visible"]]
     for start in range(0, len(steps), most):
-        yield Trace(data.isel(step=steps[start : start + most]).load())
+        yield Columns.of(Trace(data.isel(step=steps[start : start + most]).load()))
 
 
-def attention(trace: Trace, rule: Rule, steps: np.ndarray) -> dict[str, np.ndarray]:
-    """Read what a scene shows of every layer and head in one pass, without keeping single heads."""
-    blocks_of: dict[str, list[np.ndarray]] = {}
-    groups = [str(g) for g in trace.data["group"].values]
-    for block in blocks(trace, steps):
-        share = block.mean_mass.transpose("step", "layer", "key")
-        received = block.mean_received.transpose("step", "layer", "key")
-        whole = received.mean("layer").expand_dims(layer=[-1], axis=1)
-        both = xr.concat([received, whole], "layer")
-        passed = passing(rule, both)
-        peak, peak_key = _peaks(block)
-        values = {
-            "share": share.values,
-            "peak": peak,
-            "peak_key": peak_key,
-            "there": np.isfinite(share.values[:, 0]).sum(-1),
-            "anchors": strongest(both.values, passed, TOP_ANCHORS),
-            "anchor_count": passed.sum(-1),
-        }
-        if len(groups) > 1:
-            shares = [block.mean_mass_from(g).transpose("step", "layer", "key") for g in groups]
-            values["from"] = np.stack([s.values for s in shares], 1)
-        for name, array in values.items():
-            blocks_of.setdefault(name, []).append(array)
-    return {name: np.concatenate(arrays) for name, arrays in blocks_of.items()}
+def attention(parts: Iterable[Columns], rule: Rule) -> dict[str, np.ndarray]:
+    """What a scene says of every layer and head, with single heads let go."""
+    found = [_attention(part, rule) for part in parts]
+    return {name: np.concatenate([one[name] for one in found]) for name in found[0]}
 
 
-def _peaks(block: Trace) -> tuple[np.ndarray, np.ndarray]:
-    """Return each head's largest share and its key, (step, layer, head); −1 if there is no key."""
-    mass = block.mass.transpose("step", "layer", "head", "key").values
-    np.nan_to_num(mass, copy=False, nan=-1.0)
-    key = mass.argmax(-1)
-    return np.take_along_axis(mass, key[..., None], -1)[..., 0], key
+def _attention(part: Columns, rule: Rule) -> dict[str, np.ndarray]:
+    share, by_layer = part.mass.mean(2), part.received.mean(2)  # (step, layer, key)
+    both = np.concatenate([by_layer, by_layer.mean(1, keepdims=True)], 1)
+    passed = rule.passes(both)
+    known = np.nan_to_num(part.mass, nan=-1.0)
+    values = {
+        "reach": part.reach,
+        "share": share,
+        "anchors": strongest(both, passed, TOP_ANCHORS),
+        "anchor_count": passed.sum(-1),
+        "peak": known.max(-1),
+        "peak_key": known.argmax(-1),
+        "there": np.isfinite(share[:, 0]).sum(-1),
+    }
+    return values | ({"from": part.mass_by_group} if part.rows.shape[1] > 1 else {})
+
+
+def pack_attention(seen: dict[str, np.ndarray], null: np.ndarray) -> Scene:
+    return {
+        "range": range_of(seen["share"], seen["peak"]),
+        "null": pack_log(null),
+        **{name: pack_log(seen[name]) for name in ("reach", "share", "peak")},
+        **{name: pack_index(seen[name]) for name in ("anchors", "anchor_count", "peak_key")},
+    }
+
+
+def pack_groups(seen: dict[str, np.ndarray], names: Iterable[object]) -> Scene | None:
+    """Mean attention a query of each group gives each key, head mean; None where there is one group."""
+    if "from" not in seen:
+        return None
+    return {"names": [str(name) for name in names], "share": pack_log(seen["from"], "uint8")}
+
+
+def range_of(share: np.ndarray, heads: np.ndarray) -> dict[str, float]:
+    """The largest values, for scales of colour."""
+    change = np.abs(np.diff(share, axis=0))
+    values = {"share": share, "head": np.maximum(heads, 0), "change": change}
+    return {name: float(np.nanmax(array, initial=0)) for name, array in values.items()}
 
 
 def name_of(rule: Rule) -> str:
@@ -93,12 +146,9 @@ def name_of(rule: Rule) -> str:
     return type(rule).__name__ + "".join(f", {k} = {v:g}" for k, v in shown.items()) + per_head
 
 
-def passing(rule: Rule, received: xr.DataArray) -> np.ndarray:
-    """Apply the rule without its warnings, which a scene lists in `left_out`."""
-    return np.asarray(rule.of(received, warn=False).values, bool)
-
-
-def strongest(received: np.ndarray, passed: np.ndarray, most: int) -> np.ndarray:
+def strongest(
+    received: Float[np.ndarray, "*rest key"], passed: Bool[np.ndarray, "*rest key"], most: int
+) -> Int[np.ndarray, "*rest top"]:
     """Return the anchors that receive most, strongest first; −1 where there are fewer."""
     score = np.where(passed, received, -1.0)
     order = np.argsort(-score, axis=-1, kind="stable")[..., :most]
@@ -130,35 +180,28 @@ def rows(trace: Trace) -> Scene | None:
     }
 
 
-def single_heads(
-    trace: Trace,
-    rule: Rule,
-    steps: np.ndarray,
-    left: int,
-    said: list[str],
-    *,
-    fetched: bool = False,
-) -> Scene | None:
-    """Pack every head: in two bytes per value, in one, or in one byte for some of the steps.
+def heads_that_fit(shape: tuple[int, ...], left: int) -> tuple[str, np.ndarray]:
+    """Of every head by itself: bytes of a value, and for which steps there is room in so many characters.
 
-    If the others can be `fetched`, all steps are packed or none.
+    Two bytes for all steps, or one, or one for some of the steps. `shape`: steps, layers, heads, positions.
     """
-    n, (_, layers, heads, size) = len(steps), sizes_of(trace)
+    steps, layers, heads, keys = shape
     extra = text_size(layers * heads * TOP_HEAD_ANCHORS, "uint16")
-    each = {d: text_size(layers * heads * size, d) + extra for d in ("uint16", "uint8")}
-    dtype = "uint16" if n * each["uint16"] <= left else "uint8"
-    kept = spread(n, left // each[dtype]) if left >= each[dtype] else np.zeros(0, int)
-    if len(kept) < n and fetched:
-        return None
-    if len(kept) < n:
-        said.append(f"single heads for {len(kept)} of {n} steps")
-    if not len(kept):
-        return None
+    each = {d: text_size(layers * heads * keys, d) + extra for d in ("uint16", "uint8")}
+    dtype = "uint16" if steps * each["uint16"] <= left else "uint8"
+    fits = left // each[dtype]
+    return dtype, spread(steps, fits) if fits > 0 else np.zeros(0, int)
+
+
+def pack_heads(parts: Iterable[Columns], rule: Rule, dtype: str, kept: np.ndarray) -> Scene | None:
+    """Every head by itself at the steps that are `kept`; None where no step is."""
     share, anchors = [], []
-    for part in blocks(trace, steps[kept]):
-        share.append(part.mass.transpose("step", "layer", "head", "key").values)
-        received = part.received.transpose("step", "layer", "head", "key")
-        anchors.append(strongest(received.values, passing(rule, received), TOP_HEAD_ANCHORS))
+    for part in parts:
+        share.append(part.mass)
+        passed = rule.passes(part.received)
+        anchors.append(strongest(part.received, passed, TOP_HEAD_ANCHORS))
+    if not share:
+        return None
     return {
         "kept": [int(i) for i in kept],
         "share": pack_log(np.concatenate(share), dtype),

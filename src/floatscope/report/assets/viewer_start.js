@@ -9,7 +9,10 @@ function embeddedSource(id) {
 async function servedSource() {
   const get = async (path) => {
     const answer = await fetch(path);
-    if (!answer.ok) throw new Error(`${answer.status} ${answer.statusText}`);
+    if (!answer.ok) {
+      const said = await answer.json().catch(() => ({}));
+      throw new Error(said.error ? said.error.message : `${answer.status} ${answer.statusText}`);
+    }
     return answer.json();
   };
   const index = await get("index");

@@ -67,9 +67,7 @@ class Capture:
     _waiting: list["_Seen"] = field(default_factory=list)  # layers that are still to be measured
     _together: Together = field(default_factory=Together)  # and those of them that can be as one
 
-    branches: ClassVar[bool] = (
-        True  # statistics are recorded beside the forward, not in line with it
-    )
+    branches: ClassVar[bool] = True  # statistics are recorded beside the forward, not in line
 
     def __enter__(self) -> "Capture":
         net = self.model.net
@@ -82,13 +80,12 @@ class Capture:
         for layer, block in enumerate(parts.layers(net)):
             if {"residual_norm", "massive"} & set(self.keep):
                 self._hooks.append(self._residual(layer))
-                hook = block.register_forward_pre_hook(self._hooks[-1], with_kwargs=True)
-                self._open.callback(hook.remove)
+                handle = block.register_forward_pre_hook(self._hooks[-1], with_kwargs=True)
+                self._open.enter_context(handle)
             if "lens" in self.keep:
-                hook = block.register_forward_hook(self._through_lens(layer))
-                self._open.callback(hook.remove)
+                self._open.enter_context(block.register_forward_hook(self._through_lens(layer)))
         for layer, router in parts.routers(net).items() if "experts" in self.keep else ():
-            self._open.callback(router.register_forward_hook(self._routed(layer)).remove)
+            self._open.enter_context(router.register_forward_hook(self._routed(layer)))
         return self
 
     def __exit__(self, *exc: object) -> None:
@@ -168,10 +165,7 @@ class Capture:
         if self.model.device.type == "cuda" and not self.model.edits and self.branches:
             self._beside = Beside()
         try:
-            moved_here = replace(
-                forward, visible=visible, labels=labels, _elsewhere={}, _repeated={}
-            )
-            with self.forward(moved_here) as captured:
+            with self.forward(replace(forward, visible=visible, labels=labels)) as captured:
                 yield captured
             self._join()
         finally:  # the forward that it is recorded for is still to come
@@ -212,9 +206,7 @@ class Capture:
             x = lens.output_of(output)
             _, rows, wanted = moved(forward.predicted, x.device)
             with exactly(x):
-                found = lens.predicted(self.model, x, rows, wanted)
-            values = {f"lens_{name}": tensor for name, tensor in vars(found).items()}
-            self._layers[layer].values |= values
+                self._layers[layer].values |= lens.predicted(self.model, x, rows, wanted)
 
         return hook
 
@@ -245,12 +237,8 @@ class Capture:
         with backend.overhearing(call) as ear:
             output = proceed(call)
         lse = ear.lse(call.query)
-        if (
-            lse is not None
-            and self._summed_alone
-            and not forward.cached
-            and self._together.short(call)
-        ):
+        alone = self._summed_alone and not forward.cached
+        if lse is not None and alone and self._together.short(call):
             if not self._together.fits(call, forward):
                 self._measure_together()
             self._together.add(call, forward, lse)
@@ -259,10 +247,8 @@ class Capture:
         if self._may_wait(seen):
             self._waiting.append(seen)
             return output
-        with (
-            self._branch(call.query, call.key, call.value, call.mask, seen.lse),
-            exactly(call.query),
-        ):
+        read = (call.query, call.key, call.value, call.mask, seen.lse)
+        with self._branch(*read), exactly(call.query):
             self._measure(seen)
         return output
 
@@ -407,21 +393,15 @@ class Capture:
             layer.values |= {"key_drift": nothing, "value_drift": nothing}
         elif forward.kept:
             key, value = call.key, call.value
-            if (
-                self.foreign or forward.visible.at is not None
-            ):  # the next forward may write into them
+            # The next forward may write into them.
+            if self.foreign or forward.visible.at is not None:
                 stop = forward.visible.rows.stop
                 key, value = key[:, :, :stop].clone(), value[:, :, :stop].clone()
             drift = self._kv_drift.update(call.layer, forward.prompts, key, value)
             layer.values |= dict(zip(("key_drift", "value_drift"), drift, strict=True))
 
     def _take_sums(
-        self,
-        sums: Arrays,
-        pick: slice | Tensor,
-        layer: Layer,
-        part: Layer,
-        forward: Forward,
+        self, sums: Arrays, pick: slice | Tensor, layer: Layer, part: Layer, forward: Forward
     ) -> None:
         """What is kept of them, of all rows, and of those that settle apart."""
         n = forward.settled or 0

@@ -7,12 +7,11 @@ layer is shown once per network, in the first forward; a network that does more 
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 from weakref import WeakSet
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor, nn
 
 from ..errors import CaptureError
@@ -20,15 +19,6 @@ from ..models import Model, parts
 
 _CELLS = 1 << 24  # logits at once
 _proven: "WeakSet[nn.Module]" = WeakSet()
-
-
-@dataclass(frozen=True, eq=False)
-class Predicted:
-    """What rows predict, at the positions asked for; −1 and NaN at the others."""
-
-    token: Int[Tensor, "b w"]
-    probability: Float[Tensor, "b w"]  # of that token
-    entropy: Float[Tensor, "b w"]  # of the whole distribution, in nats
 
 
 @contextmanager
@@ -64,15 +54,11 @@ def proving(model: Model) -> Iterator[None]:
             )
         _proven.add(net)
 
-    hooks = [
+    with (
         parts.layers(net)[-1].register_forward_hook(hold),
         net.register_forward_hook(compare, with_kwargs=True),
-    ]
-    try:
+    ):
         yield
-    finally:
-        for hook in hooks:
-            hook.remove()
 
 
 def output_of(block: Any) -> Tensor:
@@ -83,25 +69,27 @@ def output_of(block: Any) -> Tensor:
 
 def predicted(
     model: Model, x: Float[Tensor, "b q d"], rows: Int[Tensor, " w"], wanted: Bool[Tensor, "b w"]
-) -> Predicted:
-    """From the output of a layer: what each row predicts, where it is wanted. Never the mask."""
+) -> dict[str, Shaped[Tensor, "b w"]]:
+    """Return what rows of a layer's output predict: the token, its probability, the entropy in nats.
+
+    The mask is never predicted. Positions that are not wanted are −1 and NaN.
+    """
     readout = parts.readout(model.net)
     assert readout is not None  # proven
     chosen = x[:, rows][wanted]  # (n, d)
-    token = torch.full(wanted.shape, -1, device=x.device)
-    probability, entropy = (torch.full(wanted.shape, torch.nan, device=x.device) for _ in "pe")
-    best, sure, nats = [], [], []
+    found = []
     for part in chosen.split(max(1, _CELLS // model.vocab_size)):
         logits = readout(part)
         logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
         if model.mask_id is not None:
             logits[:, model.mask_id] = -torch.inf
         p = logits.softmax(-1)
-        most = p.max(-1)
-        best.append(most.indices)
-        sure.append(most.values.float())
-        nats.append(torch.special.entr(p).sum(-1).float())
-    if len(chosen):
-        token[wanted], probability[wanted] = torch.cat(best), torch.cat(sure)
-        entropy[wanted] = torch.cat(nats)
-    return Predicted(token, probability, entropy)
+        best = p.max(-1)
+        nats = torch.special.entr(p).sum(-1)
+        found.append((best.indices, best.values.float(), nats.float()))
+    arrays = {}
+    names = ("lens_token", "lens_probability", "lens_entropy")
+    for name, values in zip(names, map(torch.cat, zip(*found, strict=True)), strict=True):
+        nothing = torch.nan if values.is_floating_point() else -1
+        arrays[name] = values.new_full(wanted.shape, nothing).masked_scatter(wanted, values)
+    return arrays

@@ -67,7 +67,7 @@ class Overhear(TorchDispatchMode):
         heads = heard.shape[1]
         if (
             heard.ndim == 3 and heads < h and not h % heads
-        ):  # those that share keys, as further rows
+        ):  # heads that share keys, as further rows
             heard = heard[..., : q * (h // heads)].reshape(b, h, -1)
         if heard.shape[-1] > q:  # one kernel rounds the number of rows up
             heard = heard[..., :q]
@@ -78,8 +78,6 @@ _SDPA = torch.nn.functional.scaled_dot_product_attention
 _choice: Any = torch._fused_sdp_choice
 _FLASH = 1  # what it says where SDPA takes its kernel, and not plain arithmetic
 _flash: Any = torch._scaled_dot_product_flash_attention_for_cpu
-
-
 _heard = threading.local()
 
 
@@ -90,17 +88,16 @@ def attend(
     attn_mask: Tensor | None = None,
     dropout_p: float = 0.0,
     is_causal: bool = False,
-    scale: float | None = None,
-    enable_gqa: bool = False,
+    **named: Any,
 ) -> Any:
-    """SDPA, line by line: which kernel, a mask of truths as numbers, the kernel. The thread has heard it."""
+    """Compute SDPA by its own steps, and keep the log-sum-exp of the kernel for this thread."""
     how = (dropout_p, is_causal)
-    gqa: dict[str, Any] = {"scale": scale, "enable_gqa": enable_gqa}
-    if not query.is_cpu or _choice(query, key, value, attn_mask, *how, **gqa) != _FLASH:
-        return _SDPA(query, key, value, attn_mask, *how, **gqa)
+    if not query.is_cpu or _choice(query, key, value, attn_mask, *how, **named) != _FLASH:
+        return _SDPA(query, key, value, attn_mask, *how, **named)
     if attn_mask is not None and attn_mask.dtype == torch.bool:
         hidden = torch.full((), -torch.inf, dtype=query.dtype)
         attn_mask = torch.where(attn_mask, 0.0, hidden)
+    scale = named.get("scale")
     output, _heard.lse = _flash(query, key, value, *how, attn_mask=attn_mask, scale=scale)
     return output
 

@@ -5,13 +5,11 @@ from dataclasses import dataclass
 from typing import TypedDict
 
 from ..errors import UsageError, did_you_mean
-from ..models import Model
-from ..models.select import Choice, chosen
+from ..models.select import Choice
 from ..statistics import STATISTICS
 
 COARSE, REGIONS = "coarse", "regions"
 BY_GROUP = frozenset(("groups", "head_mean", "entropy_mean"))  # statistics that tell queries apart
-
 
 # What people ask a trace for, and is too large for one.
 _RESIDUALS = (
@@ -75,12 +73,3 @@ class TraceOptions:
     def by_region(self) -> bool:
         """Every region of the prompt is a query group of its own."""
         return self.groups == REGIONS and not BY_GROUP.isdisjoint(self.kept)
-
-    def kept_layers(self, model: Model) -> list[int]:
-        return chosen(self.layers, model.n_layers, "layer")
-
-    def kept_heads(self, model: Model) -> list[int]:
-        return chosen(self.heads, model.n_heads, "head")
-
-    def kept_steps(self, total: int) -> frozenset[int]:
-        return frozenset(chosen(self.steps, total, "step"))

@@ -23,19 +23,19 @@ from ..decode.state import State, Watcher
 from ..errors import UsageError
 from ..models import Model, graphs, parts
 from ..models.placing import OnItsWay
+from ..models.select import chosen
 from ..sequences.decoding import Decoding
 from ..sequences.prompt import Encoded
 from ..statistics import STATISTICS
 from ..trace import Trace, readable
 from ..trace.trace import SCHEMA
 from ..trace.unfinished import Unfinished
-from .dataset import assemble, before
+from .dataset import DatasetBuilder
 from .host_memory import host_memory
-from .kept import KeptSteps, PromptRecord, StoredSteps
+from .kept import KeptSteps, PromptRecord, RevealedRows, StoredSteps
 from .labelling import Labelling
 from .options import TraceOptions
 from .packing import Packing
-from .revealed import RevealedRows
 from .step_record import Consumer, Shape, batch_values, step_records
 from .sums import FixedSums, Joining, RunningSums, alone, at_its_rows
 from .transfer import Outbox
@@ -57,12 +57,15 @@ class Recorder(Watcher):
         self.model, self.prompts, self.sampler = model, prompts, sampler
         self.options = options = options or TraceOptions()
         self.keep, self.by_region = options.kept, options.by_region
-        self.layers, self.heads = options.kept_layers(model), options.kept_heads(model)
+        self.layers = chosen(options.layers, model.n_layers, "layer")
+        self.heads = chosen(options.heads, model.n_heads, "head")
         _require_experts(model, self.keep, self.layers)
-        self.steps: Collection[int] = options.kept_steps(most_steps(model, sampler))
+        steps = chosen(options.steps, most_steps(model, sampler), "step")
+        self.steps: Collection[int] = frozenset(steps)
         self.dtype, self.torch_dtype = np.dtype(options.dtype), getattr(torch, options.dtype)
         self.labelling = Labelling(model, prompts, self.keep, self.by_region)
         self.capture = Capture(model, self.keep, self.layers, self.heads, options.top)
+        self.builder = DatasetBuilder(model, sampler, self.layers, self.heads)
         self.packing = Packing(self.capture)
         self.outbox = Outbox(model.device)
         paths = [None] * len(prompts) if to is None else to
@@ -74,9 +77,7 @@ class Recorder(Watcher):
         self._kind: Hashable = None  # of the fixed sums
         self._fixed_for: tuple[int, list[int]] = (0, [])  # columns, and whose
         self.captured: Captured | None = None
-        self._decisions: list[
-            tuple[State, Captured, OnItsWay, OnItsWay]
-        ] = []  # rows not stored yet
+        self._decisions: list[tuple[State, Captured, OnItsWay, OnItsWay]] = []  # not stored yet
         if to is None:
             self._warn_if_large()
 
@@ -202,13 +203,14 @@ class Recorder(Watcher):
             rows = captured.rows(columns)
             prompts: list[int] = []
             paddings: list[int] = []
-            for place, (b, chosen) in enumerate(zip(state.active, columns, strict=True)):
+            for place, (b, new_columns) in enumerate(zip(state.active, columns, strict=True)):
                 padding, _ = self._own(b, state)
                 first = state.window[0] - padding
-                for w, new in zip(chosen.tolist(), token[place, chosen].tolist(), strict=True):
+                new_tokens = token[place, new_columns].tolist()
+                for w, new in zip(new_columns.tolist(), new_tokens, strict=True):
                     self.recorded[b].events.append((state.step, first + w, new))
-                prompts += [b] * len(chosen)
-                paddings += [padding] * len(chosen)
+                prompts += [b] * len(new_columns)
+                paddings += [padding] * len(new_columns)
             self.revealed.add(rows, prompts, paddings)
 
     def _note_age(self, state: State) -> None:
@@ -245,7 +247,7 @@ class Recorder(Watcher):
 
     def _trace(self, b: int, decoding: Decoding) -> Trace:
         recorded = self.recorded[b]
-        data = assemble(*(self.model, self.sampler, decoding, recorded, self.layers, self.heads))
+        data = self.builder.assemble(decoding, recorded)
         if isinstance(recorded.kept, KeptSteps):
             return Trace(data)
         return Trace.load(recorded.kept.store.finish(data, SCHEMA), lazy=True)
@@ -264,7 +266,7 @@ class Recorder(Watcher):
         if path is None:
             empty = host_memory().empty if self.model.device.type == "cuda" else np.empty
             return PromptRecord(shape, KeptSteps(self.outbox, room, empty))
-        about = before(*(self.model, self.sampler, self.prompts[b], shape, self.layers, self.heads))
+        about = self.builder.begin(self.prompts[b], shape)
         return PromptRecord(shape, StoredSteps(self.outbox, Unfinished(path, room, about), shape))
 
     def _warn_if_large(self) -> None:

@@ -6,10 +6,11 @@ of the root itself. `checked` compares what is read with it. No pickle is writte
 
 import json
 import os
+import sys
 import tempfile
 import zipfile
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,6 @@ from ..atomic import folder_beside, leftovers, placed, unwritable
 from ..errors import TraceError, foreign
 from ..untrusted import read_object
 from .checked import COPY_AGAIN, ROOT, CheckedStore, damaged
-from .tokens import shared
 
 _SCHEMA, _FILES, _SEAL = "floatscope_schema", "floatscope_files", "floatscope_seal"
 PROGRESS = "floatscope_unfinished"  # of a store that is not sealed yet
@@ -237,8 +237,17 @@ def _read(store: CheckedStore) -> xr.Dataset:
 def _text(array: xr.Variable) -> xr.Variable:
     texts = array.values.ravel().tolist()
     if array.ndim > 1:
-        return shared(texts, array.dims, array.shape)
+        return text_variable(texts, array.dims, array.shape)
     return xr.Variable(array.dims, np.array(texts, dtype=np.str_).reshape(array.shape))
+
+
+def text_variable(
+    texts: Iterable[str], dims: tuple[Hashable, ...], shape: tuple[int, ...]
+) -> xr.Variable:
+    """Make a variable of texts in which equal ones are one object: tokens repeat over steps."""
+    array = np.fromiter(map(sys.intern, texts), dtype=object).reshape(shape)
+    # Without `fastpath` xarray looks whether the objects are dates, and copies each of them.
+    return xr.Variable(dims, array, fastpath=True)
 
 
 def _missing(path: Path) -> TraceError:

@@ -19,7 +19,6 @@ import xarray as xr
 
 from ..errors import TraceError, UsageError
 from ..statistics import STATISTICS
-from .blocks import by_block
 from .windows import is_local
 
 if TYPE_CHECKING:
@@ -116,12 +115,27 @@ class Trace:
         return int(self.data.sizes["tick"])
 
     def by_block(self, array: xr.DataArray) -> xr.DataArray:
-        """An array of this trace with `block` and `block_step` in place of `step`.
+        """Return an array of this trace with `block` and `block_step` in place of `step`.
 
         `trace.by_block(trace.mass)`: NaN where a block took fewer steps than others; `first` and `stop`
         are the positions that each block decided.
         """
-        return by_block(self.data, array)
+        if "step" not in array.dims:
+            raise TraceError(
+                "this array has no steps to put into blocks", "Give one with a `step`."
+            )
+        edges, steps = self.data["block"].values, array["step"].values
+        begins = np.append(True, (edges[1:] != edges[:-1]).any(1))[: len(edges)]
+        number = np.cumsum(begins) - 1  # of each step's block
+        within = np.arange(len(edges)) - np.flatnonzero(begins)[number]
+        places = {"block": ("step", number[steps]), "block_step": ("step", within[steps])}
+        by_step = [str(name) for name, c in array.coords.items() if "step" in c.dims]
+        bare = array.drop_vars(by_step).astype(_wide(array.dtype))
+        blocks = bare.assign_coords(places).set_index(step=list(places)).unstack("step")
+        blocks = blocks.reindex(block_step=np.arange(within[steps].max(initial=-1) + 1))
+        first, stop = edges[np.searchsorted(number, blocks["block"].values)].T
+        blocks = blocks.assign_coords(first=("block", first), stop=("block", stop))
+        return blocks.transpose("block", "block_step", ...)
 
     def at_step(self, place: int) -> "Trace":
         """Return this trace with one of its kept steps, the first 0 and the last −1, without copying."""

@@ -23,7 +23,6 @@ from ..errors import TraceError, foreign
 from . import store
 from .checked import COPY_AGAIN, RegularStore
 from .store import PROGRESS, progress
-from .tokens import shared
 
 __all__ = ["CANVAS", "PROGRESS", "Unfinished", "load", "progress"]
 
@@ -121,7 +120,7 @@ def _steps(path: Path, about: Mapping[str, Any]) -> xr.Dataset:
         "key": np.arange(size),
         "region": ("key", np.array(region[:size], np.str_)),
         "final_token": ("key", np.array(last, np.str_)),
-        "token": shared(ids, ("step", "key"), canvas.shape),
+        "token": store.text_variable(ids, ("step", "key"), canvas.shape),
         "masked": (("step", "key"), masked),
     }
     if "entropy" in variables:

@@ -66,14 +66,14 @@ def by_category(flow: xr.DataArray, trace: Trace) -> xr.DataArray:
     return xr.dot(flow, labelled, dim="target").transpose("category", ...)
 
 
-def draw_categories(axis: Axes, result: Result, name: str) -> None:
+def draw_categories(axis: Axes, result: Result, name: str, label: str) -> None:
     """Draw a share of each category over layers, with its interval and null where it has these."""
     shown = result[name].dropna("category", how="all")["category"].values
     for series, category in zip(SERIES, shown, strict=False):
         part = replace(result, data=result.data.sel(category=category), control=None)
         band(axis, part, name, "layer", series=series, label=str(category))
     axis.legend(ncols=2, fontsize=points(7), **ABOVE)
-    axis.set_ylim(0, 1)
+    axis.set(ylabel=label, ylim=(0, 1))
 
 
 def stated(examples: Sequence[xr.Dataset]) -> str:

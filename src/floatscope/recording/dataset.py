@@ -182,7 +182,7 @@ class DatasetBuilder:
             coords["query"] = np.arange(size)
         if "row_flow" in recorded.event_arrays:
             used.add("target")
-        for dim in used & {"source", "target"}:
+        for dim in [dim for dim in ("source", "target") if dim in used]:
             coords[dim] = np.array(recorded.shape.region_names, dtype=np.str_)
         return coords
 

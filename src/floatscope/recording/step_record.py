@@ -121,12 +121,10 @@ def all_layers(captured: Captured) -> dict[str, Tensor]:
 
 def _of_groups(of_region: Int[Tensor, "b r"], labels: Labels) -> Int[Tensor, "b g"]:
     """Count the queries of each group: regions; or masked, revealed, prompt; or all together."""
-    if labels.n_groups == of_region.shape[1]:
+    last = labels.n_groups - 1
+    if last + 1 == of_region.shape[1]:
         return of_region
-    heads, rest = of_region.split(
-        [labels.n_groups - 1, of_region.shape[1] - labels.n_groups + 1], 1
-    )
-    return torch.cat([heads, rest.sum(1, keepdim=True)], dim=1)
+    return torch.cat([of_region[:, :last], of_region[:, last:].sum(1, keepdim=True)], dim=1)
 
 
 Places = Sequence[tuple[Shape, slice]]  # of each prompt of a batch: its shape, and its own columns
@@ -156,18 +154,19 @@ def step_records(
     records = [StepRecord(step, canvas[b, own]) for b, (_, own) in enumerate(places)]
     cuts = _cuts(tuple((shape, own.start, own.stop) for shape, own in places), nobodys is not None)
     for array, whole in values:
-        for who, own, shape in cuts:
-            piece = _piece(array, whole[who], own, shape, dtype, first_predicted, nobodys, who)
-            for record, part in zip(records[who], piece, strict=True):
+        for cut in cuts:
+            piece = _piece(array, whole, cut, dtype, first_predicted, nobodys)
+            for record, part in zip(records[cut[0]], piece, strict=True):
                 record.values[array.name] = part
     return records
 
 
+Cut = tuple[slice, slice, Shape]  # prompts of a batch, their own columns, and their shape
+
+
 @lru_cache(64)  # a step has the prompts that the step before had
-def _cuts(
-    places: tuple[tuple[Shape, int, int], ...], to_come: bool
-) -> list[tuple[slice, slice, Shape]]:
-    """Which prompts of a batch, their own columns, and their shape: all at once where they are alike.
+def _cuts(places: tuple[tuple[Shape, int, int], ...], to_come: bool) -> list[Cut]:
+    """Cut a batch into prompts, or leave it whole where they are alike.
 
     `to_come`: with the columns that a prompt has not come to, which the batch has already.
     """
@@ -182,15 +181,15 @@ def _cuts(
 
 def _piece(
     array: Array,
-    some: Tensor,
-    own: slice,
-    shape: Shape,
+    whole: Tensor,
+    cut: Cut,
     dtype: torch.dtype,
     first_predicted: int,
     nobodys: Bool[Tensor, "b k"] | None,
-    who: slice,
 ) -> Tensor:
     """Cut the part of n prompts with equal shapes out of a batch: (n, *dims), in the trace's dtype."""
+    who, own, shape = cut
+    some = whole[who]
     if "group" in array.dims:
         some = some[:, : shape.groups]
     if array.predicted:
@@ -225,9 +224,8 @@ def _laid_out(
     if hidden is None:
         here.copy_(some)
     else:
-        torch.where(
-            hidden.view(len(hidden), *[1] * (some.ndim - 2), width), nothing, some, out=here
-        )
+        by_column = hidden.view(len(hidden), *[1] * (some.ndim - 2), width)
+        torch.where(by_column, nothing, some, out=here)
     return out
 
 

@@ -1,7 +1,4 @@
-"""Score, cosine and norms of each key, from q and k alone: sums in closed form, never a weight.
-
-Σ_i q_i·k_j = (Σ_i q_i)·k_j, the sum over the queries that see key j.
-"""
+"""Score, cosine and norms of each key, from q and k alone: sums in closed form, never a weight."""
 
 from collections.abc import Callable
 
@@ -91,9 +88,8 @@ def _viewers(view: View) -> Callable[[Tensor, Tensor | None], Tensor]:
         sums = sums if behind is not None else sums.float()
 
         def at(place: Tensor) -> Tensor:
-            return sums.gather(
-                2, place[:, None, :, None].expand(-1, sums.shape[1], -1, sums.shape[3])
-            )
+            index = place[:, None, :, None].expand(-1, sums.shape[1], -1, sums.shape[3])
+            return sums.gather(2, index)
 
         return at(first) if behind is None else (at(first) - at(behind)).float()
 

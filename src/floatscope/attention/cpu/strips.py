@@ -72,22 +72,13 @@ def plan(view: View, numbers: int) -> Plan:
 
 
 def strips(view: View, ruled: bool) -> list[Strip]:
-    """One, where the mask is not known by rule, or where every row sees all keys."""
+    """Return one strip where the mask is not known by rule, or where every row sees all keys."""
     n_query, n_key = view.query.shape[2], view.key.shape[2]
-    if view.causal or ruled:
-        return _by_rule(view)
-    return [Strip(0, n_query, n_key if view.mask is None else 0, n_key)]
-
-
-def _by_rule(view: View) -> list[Strip]:
-    n_query, n_key = view.query.shape[2], view.key.shape[2]
-    last: Sequence[int]
+    last: Sequence[int] | None = _same_for_all(view.visible) if ruled else None
     if view.causal:
         last = range(n_key - n_query, n_key)
-    elif (common := _same_for_all(view.visible)) is not None:
-        last = common
-    else:
-        return [Strip(0, n_query, 0, n_key)]
+    if last is None:
+        return [Strip(0, n_query, n_key if view.mask is None else 0, n_key)]
     found, start = [], 0
     while start < n_query:
         stop = min(start + _FEW, n_query)

@@ -36,7 +36,8 @@ class Together:
     def short(self, call: attention_hook.Call) -> bool:
         """It is worth while."""
         few = call.query.numel() + call.key.numel() <= _SHORT
-        return few and call.query.is_cpu and call.bias is None and _for_all(call.mask)
+        shared = call.mask is None or len(call.mask) == 1  # the same for every prompt
+        return few and call.query.is_cpu and call.bias is None and shared
 
     def fits(self, call: attention_hook.Call, forward: Forward) -> bool:
         """There is room, and the layer is like those that wait."""
@@ -112,8 +113,3 @@ def _take_room(query: Float[Tensor, "b h q d"], key: Float[Tensor, "b kv k d"]) 
             for shape in (query.shape, key.shape, query.shape[:3])
         ]
     return _Room((whole[0], whole[1], whole[2]), *(one.unbind() for one in whole))
-
-
-def _for_all(mask: Tensor | None) -> bool:
-    """It hides nothing, or the same for every prompt."""
-    return mask is None or len(mask) == 1

@@ -30,9 +30,8 @@ class Weights:
         b, kv, n_key, d = view.key.shape
         query, key, lse = view.query.float(), view.key.float(), view.lse
         self._factor, self._known = view.scale, lse is not None
-        self.later: Float[Tensor, "b h q"] | None = (
-            None  # None: nothing is missing, or it is unknown
-        )
+        # None: nothing is missing, or it is unknown.
+        self.later: Float[Tensor, "b h q"] | None = None
         if lse is not None and _mild(lse):
             self.later = lse.contiguous()  # the kernel has heads side by side
         elif lse is not None:  # −lse is a further number of q that meets a one of k

@@ -108,8 +108,7 @@ class RegionFlow(Measure):
 
     def plot(self, result: Result) -> Figure:
         def draw_shares(axis: Axes) -> None:
-            regions.draw_categories(axis, result, "flow")
-            axis.set_ylabel("answer → region (dotted: null)")
+            regions.draw_categories(axis, result, "flow", "answer → region (dotted: null)")
 
         def draw_lift(axis: Axes) -> None:
             band(axis, result, "gold_lift", "layer", label="gold")

@@ -11,7 +11,7 @@ from typing import ClassVar
 import numpy as np
 import xarray as xr
 
-from ...plots import Axes, Figure, band, lines
+from ...plots import Axes, Figure, lines
 from ...trace import Trace
 from ..base import Measure
 from ..nulls import rollout_null
@@ -59,19 +59,14 @@ class Rollout(Measure):
     def plot(self, result: Result) -> Figure:
         def draw_shares(axis: Axes) -> None:
             alone = result.data.drop_vars("rollout_null")  # which has a panel of its own
-            draw_categories(axis, replace(result, data=alone), "rollout")
-            axis.set_ylabel("rollout from the answer")
+            label = "rollout from the answer"
+            draw_categories(axis, replace(result, data=alone), "rollout", label)
 
         def draw_null(axis: Axes) -> None:
-            draw_categories(axis, result, "rollout_null")
-            axis.set_ylabel("its null: uniform attention")
+            draw_categories(axis, result, "rollout_null", "its null: uniform attention")
 
-        def draw_distinctness(axis: Axes) -> None:
-            band(axis, result, "distinctness", "layer")
-            axis.set_title("between source regions (dotted: null)")
-            axis.set(ylabel="total variation", ylim=(0, 1))
-
-        return lines(result, draw_shares, draw_null, draw_distinctness)
+        between = "between source regions: total variation (dotted: null)"
+        return lines(result, draw_shares, draw_null, (between, "distinctness", (0, 1)))
 
 
 def distinctness(rolled: xr.DataArray) -> xr.DataArray:

@@ -81,11 +81,9 @@ class Captured:
         for one in self.layers.values():
             one.candidates = None
         device = self.labels.region.device  # layers may lie on several
-        names = ("key", "weight", "flow")
-        every = (
-            torch.stack([getattr(one, name).to(device) for one in kept], dim=1) for name in names
-        )
-        return replace(self, layers={}, stacked=Candidates(*every))
+        layers = [[t.to(device) for t in (one.key, one.weight, one.flow)] for one in kept if one]
+        whole = [torch.stack(part, dim=1) for part in zip(*layers, strict=True)]
+        return replace(self, layers={}, stacked=Candidates(*whole))
 
     def rows(self, which: Sequence[Tensor]) -> Rows:
         """For each prompt the rows `which` (counted from the forward's first candidate, as many as
@@ -102,9 +100,8 @@ class Captured:
         prompt = sent(torch.arange(len(which)).repeat_interleave(torch.tensor(counts)), device)
         place = sent(torch.cat(list(which)), device)
         if kept is not None:
-            tensors = [
-                one[prompt, ..., place, :] for one in (kept.key.long(), kept.weight, kept.flow)
-            ]
+            arrays = (kept.key.long(), kept.weight, kept.flow)
+            tensors = [array[prompt, ..., place, :] for array in arrays]
         elif all(one.held is not None for one in self.layers.values()):
             tensors = self._computed(list(self.layers.values()), which)
         else:  # some of the layers do not fit the kernels

@@ -97,10 +97,7 @@ def _require_shapes(
         raise UsageError(what, remedy)
 
     if not all(isinstance(one, Tensor) and one.numel() for one in (query, key)):
-        refuse(
-            "query and key are not tensors with values in them",
-            "Give (b, h, q, d) and (b, kv, k, d).",
-        )
+        refuse("query or key is no tensor with values", "Give (b, h, q, d) and (b, kv, k, d).")
     if query.ndim != 4 or key.ndim != 4 or len(query) != len(key) or query.shape[3] != key.shape[3]:
         refuse(
             f"query {tuple(query.shape)} and key {tuple(key.shape)}",
@@ -111,10 +108,7 @@ def _require_shapes(
         refuse(f"{h} heads over {key.shape[1]} key heads", "kv has to divide h.")
     whole = (b, h, q, key.shape[2])
     if causal and q > key.shape[2]:
-        refuse(
-            f"{q} causal queries of {key.shape[2]} keys",
-            "Queries are the last positions of the keys.",
-        )
+        refuse(f"{q} causal queries of {key.shape[2]} keys", "Queries are the last positions.")
     if mask is not None and mask.dtype != torch.bool:
         refuse(
             f"a mask of {mask.dtype}",
@@ -124,14 +118,9 @@ def _require_shapes(
     if mask is not None and (
         mask.ndim != 4 or any(m not in (1, n) for m, n in zip(mask.shape, whole, strict=True))
     ):
-        refuse(
-            f"mask {tuple(mask.shape)}",
-            f"It has to have four dimensions that broadcast to {whole}.",
-        )
+        refuse(f"mask {tuple(mask.shape)}", f"Give four dimensions that broadcast to {whole}.")
     if groups is not None and (groups.is_floating_point() or groups.shape not in ((q,), (b, q))):
-        refuse(
-            f"groups {tuple(groups.shape)} of {groups.dtype}",
-            f"Give whole numbers, ({q},) or ({b}, {q}).",
-        )
+        kind = f"{tuple(groups.shape)} of {groups.dtype}"
+        refuse(f"groups {kind}", f"Give whole numbers, ({q},) or ({b}, {q}).")
     if lse is not None and lse.shape != (b, h, q):
         refuse(f"lse {tuple(lse.shape)}", f"Give one number for each row: {(b, h, q)}.")

@@ -13,12 +13,13 @@ from torch import Tensor
 
 from .forward import Forward
 
+State = Float[Tensor, "b k r"]
 Kept = dict[int, tuple[list[int], Tensor]]  # by layer: whose, and the state of every row
 
 
 @dataclass(eq=False)
 class Rollout:
-    """`begin` a forward; `before` a layer's sums and `after` them."""
+    """The rollout of a forward: `begin` it, then call `before` and `after` each layer's sums."""
 
     # With a cache of fixed size: the states, (b, k, r) by layer, in memory that stays where it is.
     fixed: dict[int, Tensor] = field(default_factory=dict)
@@ -36,7 +37,7 @@ class Rollout:
     def take_back(self, kept: Kept) -> None:
         self.kept, self._state = kept, None
 
-    def of(self, prompts: Sequence[int]) -> dict[int, Float[Tensor, "b k r"]]:
+    def of(self, prompts: Sequence[int]) -> dict[int, State]:
         """With a cache: the state of every earlier row, by layer; they may be put into `fixed`."""
         return {layer: _of(known, list(prompts)) for layer, known in self.kept.items()}
 
@@ -46,15 +47,13 @@ class Rollout:
             self.kept[layer] = (list(prompts), state[:, :columns].clone())
         self.fixed = {}
 
-    def before(self, forward: Forward, device: torch.device) -> Float[Tensor, "b k r"]:
+    def before(self, forward: Forward, device: torch.device) -> State:
         if self._state is None:
             self._state = forward.labels.in_region
         self._state = self._state.to(device)
         return self._state
 
-    def after(
-        self, layer: int, rolled: Float[Tensor, "b q r"], forward: Forward
-    ) -> Float[Tensor, "b k r"]:
+    def after(self, layer: int, rolled: Float[Tensor, "b q r"], forward: Forward) -> State:
         """The state of all rows; with a cache, earlier rows' do not change any more."""
         assert self._state is not None
         new = (rolled + forward.visible.of_rows(self._state, 1)) / 2
@@ -66,9 +65,7 @@ class Rollout:
             self._state = self._renewed(layer, new, forward)
         return self._state
 
-    def _grown(
-        self, layer: int, new: Float[Tensor, "b q r"], forward: Forward
-    ) -> Float[Tensor, "b k r"]:
+    def _grown(self, layer: int, new: Float[Tensor, "b q r"], forward: Forward) -> State:
         who = list(forward.prompts)
         if (known := self.kept.get(layer)) is not None:
             new = torch.cat([_of(known, who), new], dim=1)
@@ -78,9 +75,7 @@ class Rollout:
         self.kept[layer] = (who, final)
         return new
 
-    def _renewed(
-        self, layer: int, new: Float[Tensor, "b q r"], forward: Forward
-    ) -> Float[Tensor, "b k r"]:
+    def _renewed(self, layer: int, new: Float[Tensor, "b q r"], forward: Forward) -> State:
         """With an approximate cache, of rows left out as it was."""
         who = list(forward.prompts)
         known = self.kept.get(layer) if forward.partial else None
@@ -94,7 +89,7 @@ class Rollout:
         return new
 
 
-def _of(known: tuple[list[int], Tensor], who: list[int]) -> Float[Tensor, "b k r"]:
+def _of(known: tuple[list[int], Tensor], who: list[int]) -> State:
     """The states of these prompts; others may have ended."""
     before, state = known
     return state if before == who else state[[before.index(p) for p in who]]

@@ -139,7 +139,7 @@ def _rows_sum_to_one(probe: Probe) -> Problem:
             continue
         if largest[layer] > _LARGEST_SCORE:
             return f"attention scores reach {largest[layer]:.2g}, so that {what}", _SCORES
-        return what, _TRANSFORMERS_REMEDY
+        return what, _TRANSFORMERS
     return None
 
 
@@ -152,9 +152,7 @@ _SCORES = (
 )
 
 
-_TRANSFORMERS_REMEDY = (
-    "This transformers version may call attention in another way; use the tested one."
-)
+_TRANSFORMERS = "This transformers version may call attention in another way; use the tested one."
 
 
 def _edit_bites(probe: Probe) -> Problem:
@@ -167,7 +165,7 @@ def _edit_bites(probe: Probe) -> Problem:
     with attention_hook.attach(probe.model.net, silence):
         after = probe.model.logits(probe.ids)
     if torch.equal(probe.logits, after):
-        return "an edit at the attention hook leaves the logits as they were", _TRANSFORMERS_REMEDY
+        return "an edit at the attention hook leaves the logits as they were", _TRANSFORMERS
     return None
 
 

@@ -21,6 +21,8 @@ from ..trace import Trace
 from ..trace.windows import require_global
 from .result import Result, summarise
 
+Values = xr.DataArray | xr.Variable
+
 
 @dataclass(frozen=True)
 class Measure(Configured):
@@ -57,9 +59,8 @@ class Measure(Configured):
                 )
         for dim in ("layer", "head"):
             if len({tuple(t.data[dim].values.tolist()) for t in several}) > 1:
-                raise UsageError(
-                    f"these traces kept different {dim}s", "Trace them all with the same choice."
-                )
+                what = f"these traces kept different {dim}s"
+                raise UsageError(what, "Trace them all with the same choice.")
         models = {str(t.info["model"]) for t in several}
         if len(models) > 1:
             raise UsageError(
@@ -98,12 +99,8 @@ class Measure(Configured):
                     f"{type(self).__name__}.compute gave {name!r} as {array.dtype}: expected numbers",
                     "Return numbers, NaN where the value does not apply.",
                 )
-            for dim in ("step", "layer", "head"):
-                if (
-                    dim in array.dims
-                    and dim not in array.coords
-                    and array.sizes[dim] != trace.data.sizes[dim]
-                ):
+            for dim in {"step", "layer", "head"} & {*array.dims} - {*array.coords}:
+                if array.sizes[dim] != trace.data.sizes[dim]:
                     raise UsageError(
                         f"{type(self).__name__}.compute gave {name!r} for {array.sizes[dim]} {dim}s, "
                         f"and the trace has {trace.data.sizes[dim]}",
@@ -160,9 +157,7 @@ def _labelled(values: xr.Dataset, trace: Trace) -> xr.Dataset:
     return values.assign_coords({dim: trace.data[dim].values for dim in bare})
 
 
-def by_layer(
-    values: xr.DataArray | xr.Variable, *, keep: Sequence[str] = ("layer",)
-) -> xr.Variable:
+def by_layer(values: Values, *, keep: Sequence[str] = ("layer",)) -> xr.Variable:
     """Average over everything else (steps, heads) where the value applies."""
     bare = values.variable if isinstance(values, xr.DataArray) else values
     return bare.mean([d for d in bare.dims if d not in keep])

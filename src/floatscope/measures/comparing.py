@@ -61,10 +61,8 @@ class Comparison:
         """
         for name in values:
             if name not in self.values:
-                raise UsageError(
-                    f"no value {name!r:.80} in this comparison",
-                    f"There are {', '.join(self.values)}.",
-                )
+                remedy = f"There are {', '.join(self.values)}."
+                raise UsageError(f"no value {name!r:.80} in this comparison", remedy)
         shown = [(v, w) for v in values or self.values for w in _panels(self.data[v])]
         if not shown:
             raise UsageError(
@@ -222,9 +220,8 @@ def _paired(results: Sequence[Result], left: list[str]) -> list[xr.Dataset]:
 
 def _labels(results: Sequence[Result], labels: Sequence[str] | None) -> list[str]:
     if labels is not None and len(set(labels)) != len(results):
-        raise UsageError(
-            f"{len(set(labels))} different labels for {len(results)} results", "Give one each."
-        )
+        what = f"{len(set(labels))} different labels for {len(results)} results"
+        raise UsageError(what, "Give one each.")
     names: list[str] = []
     for name in labels or [r.model or "model" for r in results]:
         names.append(name if name not in names else f"{name} ({len(names) + 1})")

@@ -145,9 +145,7 @@ def tidy(data: xr.Dataset, name: str, beside: Sequence[str]) -> pd.DataFrame:
     return pd.DataFrame(columns | {"unit": main.attrs.get("units", "")})
 
 
-def bounds_of(
-    values: xr.DataArray | xr.Variable, attrs: Mapping[Any, Any]
-) -> intervals.Bounds | None:
+def bounds_of(values: Any, attrs: Mapping[Any, Any]) -> intervals.Bounds | None:
     """The range of a value, which its interval must not leave: by its unit, and `most` where it is given.
 
     A measure of one's own may call something a share that goes beyond: then there are no bounds.

@@ -51,9 +51,7 @@ class Streaming(Watcher):
                 f"activations cannot be kept as {dtype!r}", f"Use auto, {', '.join(STORED)}."
             )
         if isinstance(positions, str) and positions not in NAMED:
-            raise UsageError(
-                f"positions = {positions!r}", f"Use {', '.join(NAMED)}, or numbers; all by default."
-            )
+            raise UsageError(f"positions = {positions!r}", f"Use {', '.join(NAMED)}, or numbers.")
         self.model, self.sampler, self.positions, self.dtype = model, sampler, positions, dtype
         self.layers = chosen(layers, model.n_layers, "layer")
         self.steps = frozenset(chosen(steps, n_steps, "step"))
@@ -74,14 +72,13 @@ class Streaming(Watcher):
             "positions": "all" if self.positions is None else str(self.positions),
         }
         width = model.net.config.hidden_size
-        with (
-            writing(path, self.layers, width, self.dtype, attributes) as self._writer,
-            ExitStack() as stack,
-        ):
+        with ExitStack() as stack:
+            new = writing(path, self.layers, width, self.dtype, attributes)
+            self._writer = stack.enter_context(new)
             for layer in self.layers:
                 block = parts.layers(model.net)[layer]
                 hook = block.register_forward_pre_hook(self._take(layer), with_kwargs=True)
-                stack.callback(hook.remove)
+                stack.enter_context(hook)
             yield
 
     def start(self, prompts: Sequence[Encoded]) -> None:
@@ -161,10 +158,8 @@ class Streaming(Watcher):
 
     def finish(self, decodings: Sequence[Decoding]) -> None:
         """Say what the rows of this batch were, and which token stands there in the end."""
-        nothing = np.zeros(0, np.int64)
-        columns = {
-            name: np.concatenate([nothing, *arrays]) for name, arrays in self._columns.items()
-        }
+        nothing, parts = np.zeros(0, np.int64), self._columns.items()
+        columns = {name: np.concatenate([nothing, *arrays]) for name, arrays in parts}
         prompt, position = columns["prompt"], columns["position"]
         final = np.empty(len(prompt), np.int64)
         for b, decoding in enumerate(decodings):

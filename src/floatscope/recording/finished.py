@@ -3,7 +3,6 @@
 Nothing is decoded: what stands on a canvas may come from another model, or from a person.
 """
 
-from collections.abc import Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 
@@ -58,9 +57,7 @@ def decoding_of(
     )
 
 
-def reading(
-    model: Model, prompt: Encoded, answer: list[int], options: TraceOptions | None = None
-) -> Trace:
+def reading(model: Model, prompt: Encoded, answer: list[int], options: TraceOptions) -> Trace:
     """Read prompt and answer in one forward: a trace of one step in which nothing changes.
 
     Masks that an early end left over count as masked.
@@ -69,9 +66,7 @@ def reading(
     return _read(model, prompt, np.array([[*prompt.ids, *answer]] * 2), options)
 
 
-def reading_states(
-    model: Model, trace: Trace, steps: Sequence[int], options: TraceOptions
-) -> Trace:
+def reading_states(model: Model, trace: Trace, steps: list[int], options: TraceOptions) -> Trace:
     """Read the canvases of some steps of a decoding, with rows grouped by how long they stay masked.
 
     The trace has one step per state. Its query groups are "masked until i", the answer's rows that are
@@ -89,8 +84,8 @@ def reading_states(
             f"{model.name}: rows that are masked at two states do not see the same canvas",
             "States are compared in diffusion models whose rows see every position.",
         )
-    canvas = trace.canvas.values[[*trace.data["step"].values[list(steps)], -1]]  # (state, position)
-    masked = trace.data["masked"].values[list(steps)]
+    canvas = trace.canvas.values[[*trace.data["step"].values[steps], -1]]  # (state, position)
+    masked = trace.data["masked"].values[steps]
     last = np.where(masked.any(0), len(steps) - 1 - masked[::-1].argmax(0), -1)
     start = int(trace.info["prompt_length"])
     regions = (*["prompt"] * start, *(f"{UNTIL} {state}" for state in last[start:]))

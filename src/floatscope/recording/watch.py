@@ -72,18 +72,14 @@ def watch(
     if prompt_length is not None and (not isinstance(prompt_length, int) or prompt_length < 1):
         raise UsageError(f"prompt_length = {prompt_length!r}", "Use a whole number, 1 or more.")
     if "steps" in options:
-        raise UsageError(
-            "watch takes no steps", "Choose them in the trace: trace.data.isel(step=…)."
-        )
+        raise UsageError("watch takes no steps", "Choose them later: trace.data.isel(step=…).")
     stated = Stated(name, family, direction, block, shift, mask_id, None, grid)
     if not isinstance(network, Model):
         module, model = network, watched_model(network, tokenizer, stated)
     elif stated == Stated() and tokenizer is None:
         module, model = network.net, network
     else:
-        raise UsageError(
-            "the facts of a loaded Model are settled", "Give them to floatscope.load instead."
-        )
+        raise UsageError("the facts of a loaded Model are settled", "Give them to fs.load instead.")
     if isinstance(model.net, StandIn):
         if options.get("keep") is None:
             options["keep"] = _OF_QK
@@ -180,9 +176,7 @@ class Session:
         if self._now is not None:  # of a network inside itself
             return forward(*args, **kwargs)
         if torch.is_grad_enabled() and any(p.requires_grad for p in self.network.parameters()):
-            raise UsageError(
-                "a watched forward that keeps gradients", "Run the loop inside torch.no_grad()."
-            )
+            raise UsageError("a watched forward keeps gradients", "Run it inside torch.no_grad().")
         given = dict(zip(inspect.signature(forward).parameters, args, strict=False)) | kwargs
         with torch.inference_mode():
             now = self._now = self._begin(given)
@@ -280,9 +274,8 @@ def _wrapped(net: nn.Module, name: str, around: Callable[..., Any]) -> Iterator[
 def _stored(cache: Any) -> int:
     """Count the positions that a cache holds before a forward; 0 where it does not say."""
     if getattr(cache, "is_compileable", False):
-        raise UsageError(
-            "a cache of fixed size cannot be watched", "Use cache_implementation='dynamic'."
-        )
+        remedy = "Use cache_implementation='dynamic'."
+        raise UsageError("a cache of fixed size cannot be watched", remedy)
     layers = getattr(cache, "layers", cache)
     if not isinstance(layers, list | tuple) or not layers:
         return 0
@@ -320,9 +313,7 @@ def _of_rows(
     rows = rows.expand(len(ids), -1)
     counts = rows.sum(1)
     if bool((counts != counts[0]).any()):
-        raise UsageError(
-            "rows chooses more columns of one prompt than of another", "Watch one prompt."
-        )
+        raise UsageError("rows chooses unequal numbers of columns", "Watch one prompt.")
     if ids.shape[1] != rows.shape[1]:
         if known is None or known.canvas.shape != rows.shape or ids.shape[1] != int(counts[0]):
             raise UsageError(

@@ -126,7 +126,7 @@ class Generation:
         end = self._first_mask(canvas)
         if end == 0:
             raise UsageError(
-                "the first column of the first canvas is masked", "Say prompt_length=, at least 1."
+                "the first canvas begins with a mask", "Say prompt_length=, at least 1."
             )
         return canvas.shape[1] if end is None else end
 
@@ -298,9 +298,8 @@ class Generation:
     def attend(self, call: attention_hook.Call, proceed: attention_hook.Proceed) -> Tensor:
         """Refuse attention that the step does not describe; let it be recorded."""
         if changes := [name for name in _CHANGES if call.extra.get(name) is not None]:
-            raise CaptureError(
-                f"the network changes its scores: {', '.join(changes)}", _ONLY_SOFTMAX
-            )
+            what = f"the network changes its scores: {', '.join(changes)}"
+            raise CaptureError(what, _ONLY_SOFTMAX)
         if call.mask is not None:
             call = replace(call, mask=mask_of(call.mask))
         self._check_keys(call)
@@ -328,11 +327,8 @@ class Generation:
         if not self.state.cached or call.layer != self.model.n_layers - 1:
             return
         past = self.computed.past
-        if (
-            past
-            and self._tail is not None
-            and not torch.equal(call.key[:, :, past - 1], self._tail)
-        ):
+        tail = self._tail if past else None
+        if tail is not None and not torch.equal(call.key[:, :, past - 1], tail):
             raise CaptureError(
                 "the cache is not the one that the last forward left",
                 "Watch without beam search (num_beams=1), and one generation at a time.",
@@ -451,9 +447,8 @@ def mask_of(mask: Tensor) -> Bool[Tensor, "..."]:
         return mask
     visible = mask == 0
     if bool((mask[~visible] > -1e4).any()):
-        raise CaptureError(
-            "the network adds other numbers than 0 and −inf to its scores", _ONLY_SOFTMAX
-        )
+        what = "the network adds other numbers than 0 and −inf to its scores"
+        raise CaptureError(what, _ONLY_SOFTMAX)
     return visible
 
 

@@ -96,14 +96,11 @@ class RowWriter:
             compressors=None,  # noise of 16 bits does not get smaller
             dimension_names=("row", "layer", "channel"),
         )
-        number: Any = {"dtype": np.int32, "chunks": (_CHUNK_ROWS,), "dimension_names": ("row",)}
-        self._columns = {
-            name: self._root.create_array(name, shape=(0,), **number) for name in COLUMNS
-        }
-        labels = self._root.create_array(
-            "layer", shape=(len(layers),), dtype=np.int32, dimension_names=("layer",)
-        )
-        labels[:] = np.array(layers, np.int32)
+        number: Any = {"chunks": (_CHUNK_ROWS,), "dimension_names": ("row",)}
+        number |= {"shape": (0,), "dtype": np.int32}
+        self._columns = {name: self._root.create_array(name, **number) for name in COLUMNS}
+        numbers = np.array(layers, np.int32)
+        self._root.create_array("layer", data=numbers, dimension_names=("layer",))
         self._waiting: list[np.ndarray] = []
 
     @property

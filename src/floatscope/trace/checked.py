@@ -18,18 +18,12 @@ from zarr.abc.store import ByteRequest
 from zarr.core.buffer import Buffer, BufferPrototype, default_buffer_prototype
 from zarr.storage import LocalStore
 
+from .. import untrusted
 from ..errors import TraceError
-from ..untrusted import (
-    FREE,
-    LIMIT,
-    RATIO,
-    Unreadable,
-    parse_object,
-    read_bytes,
-    require_fields,
-    require_ratio,
-)
+from ..untrusted import FREE, LIMIT, RATIO, Unreadable, require_ratio
 
+Prototype = BufferPrototype | None
+Part = ByteRequest | None
 COPY_AGAIN = "Copy it again, or trace again."
 ROOT = "zarr.json"  # zarr 3's own name for the metadata of a group or an array
 _CODECS = {"bytes", "vlen-utf8", "zstd"}  # what Floatscope writes
@@ -66,7 +60,7 @@ class RegularStore(LocalStore):
                 raise ValueError(f"{name!r:.80} is no array's name")
             described = f"{name}/{ROOT}"
             with self._naming(described):
-                metadata = parse_object(self._read(described) or b"{}")
+                metadata = untrusted.parse_object(self._read(described) or b"{}")
                 shape, chunks, item = _form(metadata, steps)
                 require_ratio(math.prod(chunks) * item, stored)
             total += math.prod(shape) * item
@@ -78,28 +72,18 @@ class RegularStore(LocalStore):
         self._most = FREE + RATIO * stored
 
     async def get(
-        self,
-        key: str,
-        prototype: BufferPrototype | None = None,
-        byte_range: ByteRequest | None = None,
+        self, key: str, prototype: Prototype = None, byte_range: Part = None
     ) -> Buffer | None:
-        return await asyncio.to_thread(
-            self.get_sync, key, prototype=prototype, byte_range=byte_range
-        )
+        part: Any = {"prototype": prototype, "byte_range": byte_range}
+        return await asyncio.to_thread(self.get_sync, key, **part)
 
     async def get_partial_values(
-        self,
-        prototype: BufferPrototype,
-        key_ranges: Iterable[tuple[str, ByteRequest | None]],
+        self, prototype: BufferPrototype, key_ranges: Iterable[tuple[str, Part]]
     ) -> list[Buffer | None]:
         return [await self.get(key, prototype, part) for key, part in key_ranges]
 
     def get_sync(
-        self,
-        key: str,
-        *,
-        prototype: BufferPrototype | None = None,
-        byte_range: ByteRequest | None = None,
+        self, key: str, *, prototype: Prototype = None, byte_range: Part = None
     ) -> Buffer | None:
         if byte_range is not None:  # only shards are read in parts, and no trace has them
             raise damaged(self.root, f"a part of {key} is asked for")
@@ -113,8 +97,8 @@ class RegularStore(LocalStore):
             return None  # an array's part that holds nothing is not written
         with self._naming(key):
             if path.name == ROOT:
-                return read_bytes(path, LIMIT)
-            data = read_bytes(path, self._most)
+                return untrusted.read_bytes(path, LIMIT)
+            data = untrusted.read_bytes(path, self._most)
             _require_unpacked(data, self._most)
             return data
 
@@ -157,16 +141,16 @@ class CheckedStore(RegularStore):
 def _form(metadata: dict[str, Any], steps: int | None) -> tuple[list[int], list[int], int]:
     """Return an array's shape, the shape of a part, and the bytes of a value."""
     grid = "chunk_grid.configuration.chunk_shape"
-    require_fields(metadata, {"shape": list, grid: list, "data_type": str, "codecs": list})
+    untrusted.require_fields(
+        metadata, {"shape": list, grid: list, "data_type": str, "codecs": list}
+    )
     shape, chunks = metadata["shape"], metadata["chunk_grid"]["configuration"]["chunk_shape"]
     numbers = all(type(n) is int and n >= 0 for n in (*shape, *chunks))
     if not numbers or len(shape) != len(chunks) or 0 in chunks:
         raise Unreadable(f"has shape {shape!r:.80} in parts of {chunks!r:.80}")
     codecs = [c.get("name") if isinstance(c, dict) else c for c in metadata["codecs"]]
-    for codec in (
-        *(c for c in codecs if c not in _CODECS),
-        *metadata.get("storage_transformers", ()),
-    ):
+    refused = [codec for codec in codecs if codec not in _CODECS]
+    for codec in (*refused, *metadata.get("storage_transformers", ())):
         raise Unreadable(f"names the codec {codec!r:.80}: expected {', '.join(sorted(_CODECS))}")
     if metadata["data_type"] not in _BYTES:
         raise Unreadable(f"has data_type {metadata['data_type']!r:.80}")

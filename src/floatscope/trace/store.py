@@ -10,7 +10,7 @@ import sys
 import tempfile
 import zipfile
 import zlib
-from collections.abc import Hashable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -56,11 +56,8 @@ def writing(path: Path, remedy: str) -> Iterator[None]:
 
 def write_zarr(data: xr.Dataset, path: Path, **options: Any) -> None:
     """Write a dataset; fixed-width text has no zarr 3 specification and becomes text of any width."""
-    text = {
-        name: array.astype(StringDType())
-        for name, array in data.variables.items()
-        if array.dtype.kind in "OU"
-    }
+    texts = {name: array for name, array in data.variables.items() if array.dtype.kind in "OU"}
+    text = {name: array.astype(StringDType()) for name, array in texts.items()}
     data.assign_coords(text).to_zarr(path, zarr_format=3, consolidated=False, **options)
 
 
@@ -212,13 +209,7 @@ def unzipped(path: Path) -> Iterator[Path]:
                     raise TraceError(f"{path} does not hold exactly one saved trace", remedy)
                 archive.extractall(folder)
             (store,) = Path(folder).iterdir()
-        except (
-            OSError,
-            ValueError,
-            NotImplementedError,
-            RuntimeError,
-            zipfile.BadZipFile,
-        ) as error:
+        except (OSError, ValueError, RuntimeError, zipfile.BadZipFile) as error:
             raise TraceError(f"{path} cannot be unpacked: {error}", remedy) from error
         yield store
 
@@ -228,10 +219,8 @@ def _read(store: CheckedStore) -> xr.Dataset:
     data: xr.Dataset = xr.open_zarr(store, zarr_format=3, consolidated=False, chunks=None)
     for name in (_SCHEMA, _FILES, _SEAL):
         data.attrs.pop(name, None)
-    text = {
-        name: _text(array) for name, array in data.variables.items() if array.dtype.kind in "OT"
-    }
-    return data.assign_coords(text)
+    texts = {name: array for name, array in data.variables.items() if array.dtype.kind in "OT"}
+    return data.assign_coords({name: _text(array) for name, array in texts.items()})
 
 
 def _text(array: xr.Variable) -> xr.Variable:
@@ -241,9 +230,7 @@ def _text(array: xr.Variable) -> xr.Variable:
     return xr.Variable(array.dims, np.array(texts, dtype=np.str_).reshape(array.shape))
 
 
-def text_variable(
-    texts: Iterable[str], dims: tuple[Hashable, ...], shape: tuple[int, ...]
-) -> xr.Variable:
+def text_variable(texts: Iterable[str], dims: Any, shape: tuple[int, ...]) -> xr.Variable:
     """Make a variable of texts in which equal ones are one object: tokens repeat over steps."""
     array = np.fromiter(map(sys.intern, texts), dtype=object).reshape(shape)
     # Without `fastpath` xarray looks whether the objects are dates, and copies each of them.

@@ -99,13 +99,11 @@ class Trace:
     def prompt(self) -> str:
         """What was asked, without the template around it: the same for every model asked the same."""
         size = int(self.data.attrs["prompt_length"])
-        parts = zip(
-            self.data["final_token"].values[:size], self.data["region"].values[:size], strict=True
-        )
-        return " ".join("".join(str(t) for t, region in parts if region != "template").split())
+        tokens, regions = (self.data[name].values[:size] for name in ("final_token", "region"))
+        return " ".join("".join(map(str, tokens[regions != "template"])).split())
 
     canvas = _Kept(
-        "Token ids: canvas[t] is the input of step t, canvas[-1] the result; −1 = not there yet."
+        "Token ids: canvas[t] is the input of step t, canvas[-1] the result; −1: none yet."
     )
     change = _Kept("What each step did to each position: 0 nothing, 1 reveal, 2 remask, 3 edit.")
     confidence = _Kept("The probability of what each step proposed; NaN where nothing was.")
@@ -121,9 +119,7 @@ class Trace:
         are the positions that each block decided.
         """
         if "step" not in array.dims:
-            raise TraceError(
-                "this array has no steps to put into blocks", "Give one with a `step`."
-            )
+            raise TraceError("this array has no steps for blocks", "Give one with a `step`.")
         edges, steps = self.data["block"].values, array["step"].values
         begins = np.append(True, (edges[1:] != edges[:-1]).any(1))[: len(edges)]
         number = np.cumsum(begins) - 1  # of each step's block
@@ -197,7 +193,7 @@ class Trace:
         "`entropy` summed over the queries of each group: (step, group, layer, head)."
     )
     entropy_rows = _Kept(
-        "How many queries that sum is of; one that sees a single key is not counted."
+        "How many queries that sum is of; those that see a single key are left out."
     )
     flow = _Kept("Mean attention from `source`'s queries to `target`'s keys; rows sum to 1.")
     rollout = _Kept("The same through all layers so far.")
@@ -365,10 +361,8 @@ class Trace:
                 return cls.load(folder)
         if (progress := unfinished.progress(Path(path))) is not None:
             data = unfinished.load(Path(path), progress, lazy=lazy)
-            warnings.warn(
-                f"{path} was not finished: {data.attrs['unfinished']} are there",
-                stacklevel=2,
-            )
+            what = f"{path} was not finished: {data.attrs['unfinished']} are there"
+            warnings.warn(what, stacklevel=2)
             return cls(data)
         return cls(store.load(Path(path), SCHEMA, REQUIRED, lazy=lazy))
 

@@ -112,11 +112,7 @@ def _steps(path: Path, about: Mapping[str, Any]) -> xr.Dataset:
     coords: dict[str, Any] = {
         "step": steps,
         **{name: about[name] for name in ("layer", "head")},
-        **{
-            name: np.array(about[name], np.str_)
-            for name in ("group", "source", "target")
-            if name in used
-        },
+        **{n: np.array(about[n], np.str_) for n in ("group", "source", "target") if n in used},
         "key": np.arange(size),
         "region": ("key", np.array(region[:size], np.str_)),
         "final_token": ("key", np.array(last, np.str_)),
@@ -143,10 +139,8 @@ def _variables(path: Path, about: Mapping[str, Any]) -> dict[str, xr.Variable]:
         variables[name] = xr.Variable(_dims(array), values)
     for dim in _KEYS:
         sizes = [variable.sizes.get(dim, len(about["region"])) for variable in variables.values()]
-        variables = {
-            name: variable.isel({dim: slice(min(sizes))}, missing_dims="ignore")
-            for name, variable in variables.items()
-        }
+        part: Any = {dim: slice(min(sizes))}
+        variables = {n: v.isel(part, missing_dims="ignore") for n, v in variables.items()}
     return {name: variable.isel(step=slice(n)) for name, variable in variables.items()}
 
 

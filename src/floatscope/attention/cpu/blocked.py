@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ..shapes import Arrays, Labels, View
 from .strips import plan
-from .weights import Weights
+from .weights import Weight, Weights
 
 # Bytes of weights at a time: half of a core's L2 cache. Measured at 512 and 1,024 tokens, 8 heads of 32,
 # L2 of 2 MiB: product, exponential and column sums take 1.60 and 5.6 ms a layer in tiles of 1 MiB of one
@@ -84,9 +84,7 @@ def sums(view: View, *, entropy: bool = True, regions: bool = True) -> Arrays:
     return arrays
 
 
-def _of_group(
-    labels: Labels, heads: int, times: Float[Tensor, "b h q"] | None
-) -> Float[Tensor, "n g q"]:
+def _of_group(labels: Labels, heads: int, times: Tensor | None) -> Float[Tensor, "n g q"]:
     """Each row's part in the sums of its group: one, or what its weights are still to be multiplied with."""
     if times is not None and labels.one_group:
         return times.view(-1, 1, times.shape[-1])
@@ -109,9 +107,7 @@ def _values(view: View, regions: bool, whole: bool) -> Float[Tensor, "n v k"] | 
     return values.contiguous()[:, None].expand(-1, view.query.shape[1], -1, -1).flatten(0, 1)
 
 
-def _row_products(
-    a: Float[Tensor, "m r k"], b: Float[Tensor, "m r k"], out: Float[Tensor, "m r"]
-) -> None:
+def _row_products(a: Weight, b: Weight, out: Float[Tensor, "m r"]) -> None:
     """Σ_j a_ij b_ij; b may be overwritten. Measured at 512 tokens, one thread: numpy's takes 0.17 ms a layer,
     without writing products down; torch's multiplication and sum 0.40."""
     if a.is_cpu and torch.get_num_threads() < _MANY_THREADS:

@@ -107,9 +107,7 @@ def _take_room(query: Float[Tensor, "b h q d"], key: Float[Tensor, "b kv k d"]) 
     if room is not None and room.fits(query, key):
         return room
     n = max(1, _ROOM // (query.numel() + key.numel()))
+    shapes = (query.shape, key.shape, query.shape[:3])
     with torch.inference_mode(False):
-        whole = [
-            torch.empty(n, *shape, dtype=torch.float32)
-            for shape in (query.shape, key.shape, query.shape[:3])
-        ]
+        whole = [torch.empty(n, *shape, dtype=torch.float32) for shape in shapes]
     return _Room((whole[0], whole[1], whole[2]), *(one.unbind() for one in whole))

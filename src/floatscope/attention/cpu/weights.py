@@ -19,7 +19,8 @@ from .strips import Band, Strip, Tile
 _MILD = 60.0
 _KEPT = 1 << 20  # numbers that a thread keeps room for
 
-Tiles = Iterator[tuple[Float[Tensor, "m r k"], Float[Tensor, "m r k"] | None]]
+Weight = Float[Tensor, "m r k"]  # of all heads and prompts of a tile
+Tiles = Iterator[tuple[Weight, Weight | None]]
 
 
 class Weights:
@@ -69,9 +70,7 @@ class Weights:
                     self._hide(strip, tile, log_weight, hidden, 0)
             yield weight, log_weight if self._logarithms else None
 
-    def _edit(
-        self, strip: Strip, tile: Tile, log_weight: Float[Tensor, "m r k"], hidden: Tensor | None
-    ) -> None:
+    def _edit(self, strip: Strip, tile: Tile, log_weight: Weight, hidden: Tensor | None) -> None:
         """In place: with a bias, and less a log-sum-exp that was not known."""
         if (bias := self._view.bias) is not None:
             bias = bias.unflatten(1, (-1, self._per))[tile.prompts, tile.heads, ..., : strip.last]
@@ -82,15 +81,13 @@ class Weights:
                 self._hide(strip, tile, seen := log_weight.clone(), hidden, -torch.inf)
             log_weight.sub_(seen.logsumexp(-1, keepdim=True))
 
-    def _hide(
-        self, strip: Strip, tile: Tile, of: Float[Tensor, "m r k"], hidden: Tensor, value: float
-    ) -> None:
+    def _hide(self, strip: Strip, tile: Tile, of: Weight, hidden: Tensor, value: float) -> None:
         """In place. Weights are hidden behind the exponential: of −inf it takes eight times as long."""
         hidden = hidden[tile.prompts] if len(hidden) > 1 else hidden
         hidden = hidden[:, tile.heads] if hidden.shape[1] > 1 else hidden
         self._by_head(tile, of)[..., strip.seen :].masked_fill_(hidden, value)
 
-    def _by_head(self, tile: Tile, of: Float[Tensor, "m r k"]) -> Float[Tensor, "b kv per r k"]:
+    def _by_head(self, tile: Tile, of: Weight) -> Float[Tensor, "b kv per r k"]:
         prompts = tile.prompts.stop - tile.prompts.start
         return of.view(prompts, -1, self._per, *of.shape[1:])
 

@@ -122,9 +122,8 @@ def perturbation(a: Sequence[Trace], b: Sequence[Trace]) -> Result:
     examples = []
     for trace, twin in zip(a, b, strict=True):
         even = vectors(uniform_received(trace))
-        (u, of_u, u_chance), (v, of_v, v_chance) = (
-            _lengths(vectors(t.received), even) for t in (trace, twin)
-        )
+        u, of_u, u_chance = _lengths(vectors(trace.received), even)
+        v, of_v, v_chance = _lengths(vectors(twin.received), even)
         dims = ("layer", "head")
         values = {"perturbation": (dims, (u * v).sum(-1) / (of_u * of_v))}
         values["perturbation_null"] = dims, u_chance * v_chance

@@ -126,9 +126,7 @@ class DecodingOrder(Measure):
         values["map"], values["map_null"] = _spread(when, len(change))
         return values
 
-    def _first(
-        self, step: np.ndarray, token: np.ndarray, is_end: np.ndarray | None
-    ) -> dict[str, float]:
+    def _first(self, step: Any, token: Any, is_end: np.ndarray | None) -> dict[str, float]:
         """What comes first, with its nulls."""
         first = dict.fromkeys(("ends_first", "trivial", "end_or_trivial"), (reveals.NAN,) * 2)
         unseen = reveals.NAN
@@ -180,10 +178,9 @@ def _spread(
     size = len(when)
     by = (when[None] + 1 <= _EDGES[:, None] * ticks + 1e-9).astype(float)  # (time, position)
     cells = np.arange(size + 1) / max(size, 1)
-    overlap = (
-        np.minimum(_EDGES[1:, None], cells[None, 1:])
-        - np.maximum(_EDGES[:-1, None], cells[None, :-1])
-    ).clip(0)  # (tenth, position): a short answer spreads over the tenths
+    low = np.maximum(_EDGES[:-1, None], cells[None, :-1])
+    # (tenth, position): a short answer spreads over the tenths.
+    overlap = (np.minimum(_EDGES[1:, None], cells[None, 1:]) - low).clip(0)
     null = by.mean(-1) if size else np.full(len(_EDGES), np.nan)
     return by @ overlap.T * _BINS, null
 

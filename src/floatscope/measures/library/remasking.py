@@ -39,8 +39,7 @@ class Remasking(Measure):
     seed: int = 0
     units: ClassVar[dict[str, str]] = {
         "moved": "total variation",
-        "flipped": "share",
-        "returned": "share",
+        **dict.fromkeys(("flipped", "returned"), "share"),
     }
 
     def plot(self, result: Result) -> Figure:
@@ -106,11 +105,8 @@ def remasked(
             order = np.random.default_rng((seed, number)).permutation(step.prompt_length)
             places = np.concatenate([revealed, np.sort(order[: len(revealed)])])
             values[:, row, places] = _effects(step, masked, places, batch_size)
-    coords = {
-        "step": numbers,
-        "key": np.arange(size),
-        "region": ("key", trace.data["region"].values),
-    }
+    region = ("key", trace.data["region"].values)
+    coords = {"step": numbers, "key": np.arange(size), "region": region}
     arrays = zip(Remasking.units, values, strict=True)
     return xr.Dataset({name: (("step", "key"), array) for name, array in arrays}, coords)
 

@@ -65,7 +65,7 @@ class Rollout(Measure):
         def draw_null(axis: Axes) -> None:
             draw_categories(axis, result, "rollout_null", "its null: uniform attention")
 
-        between = "between source regions: total variation (dotted: null)"
+        between = "distinctness (dotted: null)"
         return lines(result, draw_shares, draw_null, (between, "distinctness", (0, 1)))
 
 

@@ -80,9 +80,8 @@ def staleness(
     if not several:
         raise UsageError("no prompts", "Give at least one.")
     if cache.partition(":")[0] not in APPROXIMATE:
-        raise UsageError(
-            f"cache = {cache!r} is exact", f"Nothing is old in it: use {', '.join(APPROXIMATE)}."
-        )
+        remedy = f"Nothing is old in it: use {', '.join(APPROXIMATE)}."
+        raise UsageError(f"cache = {cache!r} is exact", remedy)
     chosen = choose_sampler(model, sampler)
     encoded = [model.encode(prompt) for prompt in several]
     examples = [_example(model, e, chosen, cache).assign_attrs(id=str(e.ids)) for e in encoded]

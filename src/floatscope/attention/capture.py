@@ -310,9 +310,7 @@ class Capture:
         if len(chosen) != len(self.heads):
             place = [list(chosen).index(h) for h in self.heads]
             pick = constant(place, call.query.device)
-        n = forward.settled or 0  # rows that settle: their sums apart
-        part = Layer()
-        best = None
+        n, part, best = forward.settled or 0, Layer(), None  # of rows that settle: their sums apart
         if wanted and "rows" in keep:
             best = backend.strongest(view, forward.rows, self.top)
         at_once = best is not None
@@ -369,7 +367,7 @@ class Capture:
 
     def _of_kept_heads(
         self, statistic: Statistic, values: Mapping[str, Tensor], join: Join | None = None
-    ) -> dict[str, Tensor]:
+    ) -> Arrays:
         """Return the arrays of a statistic for the heads that are kept; with `join`, only such arrays."""
         found = {}
         for array in statistic.arrays:
@@ -446,7 +444,7 @@ def _require_arrays(statistic: Statistic, values: Any, view: View) -> None:
 
 def _by_group(
     entropy: Float[Tensor, "b h q"], labels: Labels, max_entropy: Float[Tensor, "b 1 q"]
-) -> dict[str, Tensor]:
+) -> Arrays:
     """Entropies summed over the queries of each group; those of one visible key are NaN, and not counted."""
     rows = entropy.nan_to_num().mT[:, None]  # (b, 1, q, h)
     total = backend.region_totals(labels.of_group.mT, rows)[:, 0]  # (b, g, h)

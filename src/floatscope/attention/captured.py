@@ -121,11 +121,8 @@ class Captured:
         for b, some in enumerate(which):
             if not len(some):  # its keys need not be looked at
                 continue
-            parts = [
-                _scores(one.held, b, some.to(one.held.key.device)).to(device)
-                for one in layers
-                if one.held is not None
-            ]
+            held = [one.held for one in layers if one.held is not None]
+            parts = [_scores(one, b, some.to(one.key.device)).to(device) for one in held]
             whole = torch.stack(parts).softmax(-1).movedim(2, 0)  # (n, l, h, k)
             every.append((*strongest(whole, self.top), whole @ self.labels.in_region[b]))
         for one in layers:
@@ -133,9 +130,7 @@ class Captured:
         return [torch.cat(part) for part in zip(*every, strict=True)]
 
 
-def _picked(
-    layer: Layer, prompt: Int[Tensor, " all"], place: Int[Tensor, " all"]
-) -> tuple[Tensor, Tensor, Tensor]:
+def _picked(layer: Layer, prompt: Tensor, place: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """One layer's rows of all prompts, (all, h, _), from its candidates."""
     kept, layer.candidates = layer.candidates, None
     if kept is None:

@@ -10,6 +10,8 @@ from ..models import Direction, Visibility
 from . import backend
 from .shapes import Labels, View
 
+Given = Tensor | None
+
 
 @torch.no_grad()
 def column_sums(
@@ -78,20 +80,13 @@ def _without_empty_rows(
         return mask, group
     every = empty.all(1)[..., 0]  # (b, q)
     if not torch.equal(every, empty.any(1)[..., 0]):
-        raise UsageError(
-            "a query sees no key in some heads and some keys in others",
-            "Sum those heads apart, each with its own mask.",
-        )
+        what = "a query sees no key in some heads and some keys in others"
+        raise UsageError(what, "Sum those heads apart, each with its own mask.")
     return mask | empty, group.masked_fill(every, -1)
 
 
 def _require_shapes(
-    query: Tensor,
-    key: Tensor,
-    mask: Tensor | None,
-    causal: bool,
-    groups: Tensor | None,
-    lse: Tensor | None,
+    query: Tensor, key: Tensor, mask: Given, causal: bool, groups: Given, lse: Given
 ) -> None:
     def refuse(what: str, remedy: str) -> None:
         raise UsageError(what, remedy)
@@ -99,10 +94,8 @@ def _require_shapes(
     if not all(isinstance(one, Tensor) and one.numel() for one in (query, key)):
         refuse("query or key is no tensor with values", "Give (b, h, q, d) and (b, kv, k, d).")
     if query.ndim != 4 or key.ndim != 4 or len(query) != len(key) or query.shape[3] != key.shape[3]:
-        refuse(
-            f"query {tuple(query.shape)} and key {tuple(key.shape)}",
-            "Give (b, h, q, d) and (b, kv, k, d): heads before positions.",
-        )
+        remedy = "Give (b, h, q, d) and (b, kv, k, d): heads before positions."
+        refuse(f"query {tuple(query.shape)} and key {tuple(key.shape)}", remedy)
     b, h, q, _ = query.shape
     if h % key.shape[1]:
         refuse(f"{h} heads over {key.shape[1]} key heads", "kv has to divide h.")

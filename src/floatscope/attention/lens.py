@@ -30,10 +30,8 @@ def proving(model: Model) -> Iterator[None]:
         return
     readout = parts.readout(net)
     if readout is None:
-        raise CaptureError(
-            f"{model.name} has no final norm and head where a lens looks for them",
-            "Trace it without 'lens'.",
-        )
+        what = f"{model.name} has no final norm and head where a lens looks for them"
+        raise CaptureError(what, "Trace it without 'lens'.")
     last: list[Tensor] = []
 
     def hold(module: nn.Module, args: Any, output: Any) -> None:
@@ -48,10 +46,8 @@ def proving(model: Model) -> Iterator[None]:
         own, logits = readout(last[0][:, row]).float(), output.logits[:, :1].float()
         last.clear()
         if not torch.allclose(own, logits, rtol=1e-2, atol=1e-2 * float(logits.abs().max())):
-            raise CaptureError(
-                f"the logits of {model.name} are not its final norm and head alone",
-                "A lens would show another distribution: trace it without 'lens'.",
-            )
+            what = f"the logits of {model.name} are not its final norm and head alone"
+            raise CaptureError(what, "A lens would differ from them: trace without 'lens'.")
         _proven.add(net)
 
     with (

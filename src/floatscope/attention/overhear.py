@@ -37,13 +37,7 @@ class Overhear(TorchDispatchMode):
         super().__init__()
         self._heard: Tensor | None = None
 
-    def __torch_dispatch__(
-        self,
-        func: Any,
-        types: Any,
-        args: tuple[Any, ...] = (),
-        kwargs: dict[str, Any] | None = None,
-    ) -> Any:
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         if func is torch.ops.aten.scaled_dot_product_attention.default:
             # In inference mode the composite function arrives whole: let it pick its kernel.

@@ -53,20 +53,16 @@ class Measure(Configured):
         several = [traces] if isinstance(traces, Trace) else list(traces)
         for trace in several:
             if not isinstance(trace, Trace):
-                raise UsageError(
-                    f"{type(self).__name__} measures traces, not {type(trace).__name__}",
-                    "Give what model.trace(...) returned.",
-                )
+                what = f"{type(self).__name__} measures traces, not {type(trace).__name__}"
+                raise UsageError(what, "Give what model.trace(...) returned.")
         for dim in ("layer", "head"):
             if len({tuple(t.data[dim].values.tolist()) for t in several}) > 1:
                 what = f"these traces kept different {dim}s"
                 raise UsageError(what, "Trace them all with the same choice.")
         models = {str(t.info["model"]) for t in several}
         if len(models) > 1:
-            raise UsageError(
-                f"traces of different models in one call: {', '.join(sorted(models))}",
-                "Measure each model's traces apart and use compare(...).",
-            )
+            what = f"traces of different models in one call: {', '.join(sorted(models))}"
+            raise UsageError(what, "Measure each model's traces apart and use compare(...).")
         examples = [self.example(trace).assign_attrs(id=trace.prompt) for trace in several]
         return self.summarise(examples, next(iter(models), ""))
 

@@ -65,10 +65,9 @@ class Comparison:
                 raise UsageError(f"no value {name!r:.80} in this comparison", remedy)
         shown = [(v, w) for v in values or self.values for w in _panels(self.data[v])]
         if not shown:
-            raise UsageError(
-                f"nothing to draw of {', '.join(values or self.values) or 'this comparison'}",
-                f"A figure takes values over depth and at most {_PANELS} categories.",
-            )
+            what = f"nothing to draw of {', '.join(values or self.values) or 'this comparison'}"
+            remedy = f"A figure takes values over depth and at most {_PANELS} categories."
+            raise UsageError(what, remedy)
         columns = min(4, len(shown))
         look: Any = {"width": 3.3 if columns < 3 else 2.2, "height": 2.0, "count": len(shown)}
         with asked(**size), panels(-(-len(shown) // columns), columns, **look) as (figure, axes):
@@ -182,25 +181,19 @@ def compare(
 def _check(results: Sequence[Result]) -> None:
     for result in results:
         if not isinstance(result, Result):
-            raise UsageError(
-                f"compare takes results, not {result!r:.80}",
-                "Write fs.compare(measure(traces), measure(other_traces)).",
-            )
+            remedy = "Write fs.compare(measure(traces), measure(other_traces))."
+            raise UsageError(f"compare takes results, not {result!r:.80}", remedy)
     if len(results) < 2:
         raise UsageError(f"{len(results)} result to compare", "Give two or more.")
     first = results[0].measure
     for other in (r.measure for r in results[1:]):
         if type(other) is not type(first):
-            raise UsageError(
-                f"different measures: {type(first).__name__} and {type(other).__name__}",
-                "Compare results of one measure.",
-            )
+            what = f"different measures: {type(first).__name__} and {type(other).__name__}"
+            raise UsageError(what, "Compare results of one measure.")
         differ = [f.name for f in fields(first) if getattr(first, f.name) != getattr(other, f.name)]
         if differ:
-            raise UsageError(
-                f"{type(first).__name__} was configured differently: {', '.join(differ)}",
-                "A comparison needs the same rule and settings for every model.",
-            )
+            what = f"{type(first).__name__} was configured differently: {', '.join(differ)}"
+            raise UsageError(what, "A comparison needs the same settings for every model.")
 
 
 def _paired(results: Sequence[Result], left: list[str]) -> list[xr.Dataset]:
@@ -254,9 +247,8 @@ def _by_depth(examples: list[xr.Dataset]) -> list[xr.Dataset]:
     """Layers become relative depths; values are interpolated onto those of the fewest layers."""
     counts = [e.sizes["layer"] for e in examples]
     if min(counts) == 1 and max(counts) > 1:
-        raise UsageError(
-            f"layer counts {counts}: one layer has no relative depth", "Measure two layers or more."
-        )
+        what = f"layer counts {counts}: one layer has no relative depth"
+        raise UsageError(what, "Measure two layers or more.")
     deep = []
     for each in examples:
         layer = each["layer"].values.astype(float)

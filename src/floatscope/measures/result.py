@@ -58,10 +58,8 @@ class Result:
 
     def table(self) -> pd.DataFrame:
         """Tidy: one line per value, with null, lift, low, high, unit and n beside it."""
-        frames = [
-            tidy(self.data, name, ("null", "lift", "low", "high")).assign(n=self._count(name))
-            for name in self.values
-        ]
+        beside = ("null", "lift", "low", "high")
+        frames = [tidy(self.data, n, beside).assign(n=self._count(n)) for n in self.values]
         table = pd.concat(frames, ignore_index=True)
         table.insert(0, "measure", type(self.measure).__name__)
         table.insert(0, "model", self.model)
@@ -235,12 +233,7 @@ def _alike(a: xr.Dataset, b: xr.Dataset) -> bool:
 
 
 def latex_table(
-    frame: pd.DataFrame,
-    labels: Sequence[str],
-    numbers: Sequence[str],
-    *,
-    caption: str,
-    label: str,
+    frame: pd.DataFrame, labels: Sequence[str], numbers: Sequence[str], *, caption: str, label: str
 ) -> str:
     """Format a tidy table for LaTeX: a group per value, its labels, mean with interval, further numbers.
 

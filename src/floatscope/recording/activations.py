@@ -47,9 +47,8 @@ class Streaming(Watcher):
             dtype = str(model.dtype).removeprefix("torch.")
             dtype = dtype if dtype in STORED else "float32"
         if dtype not in STORED:
-            raise UsageError(
-                f"activations cannot be kept as {dtype!r}", f"Use auto, {', '.join(STORED)}."
-            )
+            what = f"activations cannot be kept as {dtype!r}"
+            raise UsageError(what, f"Use auto, {', '.join(STORED)}.")
         if isinstance(positions, str) and positions not in NAMED:
             raise UsageError(f"positions = {positions!r}", f"Use {', '.join(NAMED)}, or numbers.")
         self.model, self.sampler, self.positions, self.dtype = model, sampler, positions, dtype
@@ -123,12 +122,8 @@ class Streaming(Watcher):
         elif named is None:
             flags = real
         else:
-            flags = {
-                "prompt": ~answer,
-                "answer": answer,
-                "masked": answer & state.masked,
-                "revealed": answer & ~state.masked,
-            }[str(named)]
+            state_of = {"masked": state.masked, "revealed": ~state.masked}
+            flags = ~answer if named == "prompt" else answer & state_of.get(str(named), answer)
         return (flags & real)[:, state.visible.rows]
 
     def committed(
@@ -171,10 +166,8 @@ def stored(rows: Tensor, kind: str) -> np.ndarray:
     """Convert rows to the store's dtype; what float16 cannot hold is an error, not infinity."""
     narrow = rows.to(getattr(torch, kind))
     if kind == "float16" and not bool((narrow.isfinite() | ~rows.isfinite()).all()):
-        raise CaptureError(
-            f"an activation of {float(rows.abs().max()):.3g} does not fit into float16",
-            "Keep them as bfloat16 or float32: dtype='bfloat16'.",
-        )
+        what = f"an activation of {float(rows.abs().max()):.3g} does not fit into float16"
+        raise CaptureError(what, "Keep them as bfloat16 or float32: dtype='bfloat16'.")
     if kind == "bfloat16":
         return narrow.view(torch.int16).cpu().numpy().view(np.uint16)
     return np.asarray(narrow.cpu().numpy())

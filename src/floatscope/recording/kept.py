@@ -166,10 +166,8 @@ class RevealedRows:
         if not held:
             return
         order = np.argsort(whose, kind="stable")
-        key, weight, flow = (
-            _together([getattr(rows, name) for rows in held], order)
-            for name in ("key", "weight", "flow")
-        )
+        parts_of = ([rows.key, rows.weight, rows.flow] for rows in held)
+        key, weight, flow = (_together(parts, order) for parts in zip(*parts_of, strict=True))
         if padding.any():  # keys are counted from the prompt's first
             before = sent(torch.from_numpy(padding[order]), key.device)[:, None, None, None]
             key = torch.where(key >= 0, key - before, key)
@@ -187,7 +185,7 @@ class RevealedRows:
             self.outbox.post_parts(tensor, parts)
 
 
-def _together(parts: list[Tensor], order: np.ndarray) -> Tensor:
+def _together(parts: tuple[Tensor, ...], order: np.ndarray) -> Tensor:
     every = torch.cat(parts)  # (n, l, h, _)
     if (np.diff(order) == 1).all():
         return every

@@ -48,20 +48,16 @@ class TraceOptions:
         if self.dtype not in ("float32", "float16"):
             raise UsageError(f"a trace cannot be kept as {self.dtype!r}", "Use float32 or float16.")
         if self.groups not in (COARSE, REGIONS):
-            raise UsageError(
-                f"groups = {self.groups!r}",
-                "Use 'coarse' (prompt, masked, revealed) or 'regions' (each prompt region apart).",
-            )
+            remedy = "Use 'coarse' (prompt, masked, revealed) or 'regions' (each region apart)."
+            raise UsageError(f"groups = {self.groups!r}", remedy)
         if self.top < 1:
             raise UsageError(f"top = {self.top}", "Keep at least one key of a row.")
         unknown = sorted(self.kept - set(STATISTICS))
         if unknown or not self.kept:
             name = str(unknown[0]) if unknown else ""
             choices = f"{did_you_mean(name, STATISTICS)} keep takes: {', '.join(STATISTICS)}."
-            raise UsageError(
-                f"no statistic {name!r}" if unknown else "keep is empty",
-                _ELSEWHERE.get(name, choices.lstrip()),
-            )
+            what = f"no statistic {name!r}" if unknown else "keep is empty"
+            raise UsageError(what, _ELSEWHERE.get(name, choices.lstrip()))
 
     @property
     def kept(self) -> frozenset[str]:

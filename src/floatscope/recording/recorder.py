@@ -291,7 +291,5 @@ def _require_experts(model: Model, keep: Collection[str], layers: Sequence[int])
     named = "experts" in keep and set(keep) != set(STATISTICS)
     if named and not set(layers) & set(routed):
         which = f"layers {', '.join(map(str, routed))} of {model.name}" if routed else ""
-        raise UsageError(
-            f"{model.name} has no experts in these layers",
-            f"Choose from {which}." if which else "Leave 'experts' out of keep.",
-        )
+        what = f"{model.name} has no experts in these layers"
+        raise UsageError(what, f"Choose from {which}." if which else "Leave 'experts' out of keep.")

@@ -61,7 +61,5 @@ def _require_same(model: Model, trace: Trace) -> None:
             "Trace without the intervention.",
         )
     if model.edits:
-        raise UsageError(
-            "an intervention is active on this model, but none was when the trace was recorded",
-            "Call this outside the intervention's `with` block.",
-        )
+        what = "an intervention is active on this model, but none was when the trace was recorded"
+        raise UsageError(what, "Call this outside the intervention's `with` block.")

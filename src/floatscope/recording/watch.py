@@ -89,10 +89,8 @@ def watch(
                 f"keep takes {', '.join(_OF_QK)} of a {type(network).__name__}.",
             )
     if model.edits:
-        raise UsageError(
-            "interventions are in force, which follow the steps of a decoding of Floatscope's own",
-            "Use model.trace with them, or watch outside their with block.",
-        )
+        what = "interventions are in force, which follow the steps of Floatscope's own decodings"
+        raise UsageError(what, "Use model.trace with them, or watch outside their with block.")
     used = module.config._attn_implementation if model.net is module else "sdpa"
     if used not in ("sdpa", attention_hook.NAME):
         warnings.warn(
@@ -159,20 +157,16 @@ class Session:
                 "Call the network itself inside the with block: network(input_ids=…), network.generate(…).",
             )
         if generation not in (range(n) if n > 1 else (None, 0)):
-            raise UsageError(
-                f"generation {generation}, and {n} generations were watched",
-                f"Say which: session.trace(generation=0), …, {n - 1}.",
-            )
+            what = f"generation {generation}, and {n} generations were watched"
+            raise UsageError(what, f"Say which: session.trace(generation=0), …, {n - 1}.")
         traces = self.generations[generation or 0].traces(result)
         return traces if len(traces) > 1 else traces[0]
 
     def _forward(self, forward: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         """Run a forward of the network as a step; a forward that fails is no step and ends its generation."""
         if threading.get_ident() != self._thread:  # which would wait for the session's for ever
-            raise UsageError(
-                "a watched network ran in another thread than its session",
-                "Open the session in the thread that runs the loop.",
-            )
+            remedy = "Open the session in the thread that runs the loop."
+            raise UsageError("a watched network ran in another thread than its session", remedy)
         if self._now is not None:  # of a network inside itself
             return forward(*args, **kwargs)
         if torch.is_grad_enabled() and any(p.requires_grad for p in self.network.parameters()):
@@ -229,10 +223,8 @@ class Session:
         """Find which columns of which canvas a forward computes."""
         ids = given.get("input_ids")
         if not isinstance(ids, Tensor) or ids.ndim != 2:
-            raise UsageError(
-                "a watched forward without input_ids (b, s)",
-                "Give the network ids: a canvas cannot be read from embeddings.",
-            )
+            remedy = "Give the network ids: a canvas cannot be read from embeddings."
+            raise UsageError("a watched forward without input_ids (b, s)", remedy)
         ids, past = ids.to(self.model.device), _stored(given.get("past_key_values"))
         padding = _padding(given.get("attention_mask"), len(ids), ids.device)
         if padding is None:
@@ -246,11 +238,9 @@ class Session:
         if not past:
             return Computed(ids, padding)
         if known is None or len(known.canvas) != len(ids) or known.canvas.shape[1] < past:
-            raise UsageError(
-                f"{past} positions in the cache were not watched",
-                "Open the session before the prompt is read; one generation at a time.",
-            )
-        return _cached(ids, padding, past, given.get("position_ids"), known.canvas[:, :past])
+            remedy = "Open the session before the prompt is read; one generation at a time."
+            raise UsageError(f"{past} positions in the cache were not watched", remedy)
+        return _cached(ids, padding, given.get("position_ids"), known.canvas[:, :past])
 
 
 @contextmanager
@@ -325,14 +315,10 @@ def _of_rows(
 
 
 def _cached(
-    ids: Int[Tensor, "b q"],
-    padding: Int[Tensor, " b"],
-    past: int,
-    positions: Any,
-    before: Int[Tensor, "b past"],
+    ids: Int[Tensor, "b q"], padding: Tensor, positions: Any, before: Int[Tensor, "b past"]
 ) -> Computed:
     """Find the columns of a forward with a cache: behind those that it holds, or among them."""
-    q = ids.shape[1]
+    q, past = ids.shape[1], before.shape[1]
     if isinstance(positions, Tensor):
         columns = positions.to(ids.device).expand(len(ids), -1) + padding[:, None]  # (b, q)
         if bool((columns < past).all()):  # they replace what is there

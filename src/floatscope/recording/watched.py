@@ -116,18 +116,15 @@ class Generation:
             named = self.given * len(canvas) if len(self.given) == 1 else self.given
             ends = {offset + len(p.ids) for offset, p in zip(self._offsets, named, strict=False)}
             if len(named) != len(canvas) or len(ends) > 1:
-                raise UsageError(
-                    f"{len(self.given)} prompts for a batch of {len(canvas)}, or of other lengths",
-                    "Give one prompt for each, padded on the left.",
-                )
+                what = f"{len(self.given)} prompts for {len(canvas)} rows, or of other lengths"
+                raise UsageError(what, "Give one prompt for each, padded on the left.")
             return ends.pop()
         if prompt_length is not None:
             return prompt_length
         end = self._first_mask(canvas)
         if end == 0:
-            raise UsageError(
-                "the first canvas begins with a mask", "Say prompt_length=, at least 1."
-            )
+            what = "the first column of the first canvas is masked"
+            raise UsageError(what, "Say prompt_length=, at least 1.")
         return canvas.shape[1] if end is None else end
 
     def _first_mask(self, canvas: Int[Tensor, "b k"]) -> int | None:
@@ -145,10 +142,8 @@ class Generation:
             if self.given and b < asked:
                 prompt = self.given[b % len(self.given)]
             if prompt.ids != ids:
-                raise UsageError(
-                    f"prompt {b} has other tokens than those that the network was given",
-                    "Build the ids with session.encode(prompt).ids.",
-                )
+                what = f"prompt {b} has other tokens than those that the network was given"
+                raise UsageError(what, "Build the ids with session.encode(prompt).ids.")
             prompts.append(prompt)
         return prompts
 
@@ -207,10 +202,8 @@ class Generation:
             fresh[:, past:] = True
         if fresh is not None:
             if self._accumulates:
-                raise UsageError(
-                    f"a cache whose entries are replaced, in a network that is {model.direction}",
-                    "Watch it without that cache.",
-                )
+                what = f"a cache whose entries are replaced, in a network that is {model.direction}"
+                raise UsageError(what, "Watch it without that cache.")
             columns = fresh.any(0).nonzero()
             first, stop = rows = int(columns[0]), int(columns[-1]) + 1
         elif past or model.mask_id is None:
@@ -307,10 +300,8 @@ class Generation:
         if self.computed.order is None and self.state.visible.queries == call.query.shape[2]:
             return proceed(call)
         if by_row := sorted(_BY_ROW & self.options.kept):
-            raise UsageError(
-                f"{by_row[0]!r} of forwards whose rows do not follow one another",
-                f"Leave {', '.join(by_row)} out of keep.",
-            )
+            what = f"{by_row[0]!r} of forwards whose rows do not follow one another"
+            raise UsageError(what, f"Leave {', '.join(by_row)} out of keep.")
         output = attention_hook.compute_attention(call)
         proceed(self._in_place(call))
         return output
@@ -329,10 +320,8 @@ class Generation:
         past = self.computed.past
         tail = self._tail if past else None
         if tail is not None and not torch.equal(call.key[:, :, past - 1], tail):
-            raise CaptureError(
-                "the cache is not the one that the last forward left",
-                "Watch without beam search (num_beams=1), and one generation at a time.",
-            )
+            remedy = "Watch without beam search (num_beams=1), and one generation at a time."
+            raise CaptureError("the cache is not the one that the last forward left", remedy)
         self._next_tail = call.key[:, :, -1].clone()
 
     def _check_mask(self, call: attention_hook.Call) -> None:
@@ -393,10 +382,8 @@ class Generation:
         """Make one trace for each prompt, once; guidance's second half is left out."""
         self.close()
         if self._traces and result is not None and not self._finished:
-            raise UsageError(
-                "the trace was made before the result was given",
-                "Give it the first time: session.trace(result).",
-            )
+            remedy = "Give it the first time: session.trace(result)."
+            raise UsageError("the trace was made before the result was given", remedy)
         if not self._traces:
             n = len(self.prompts) // 2 if self.blind else len(self.prompts)
             final = self._checked(self.result if result is None else result, n)
@@ -417,10 +404,8 @@ class Generation:
         same = last.shape[1] if causal else self.prompt_end
         fits = final.ndim == 2 and len(final) == n and final.shape[1] >= last.shape[1]
         if not fits or not torch.equal(final[:, :same], last[:, :same]):
-            raise UsageError(
-                f"result {tuple(final.shape)} does not continue the canvas {tuple(last.shape)}",
-                "Give the ids that this generation's loop returned, with its prompt.",
-            )
+            what = f"result {tuple(final.shape)} does not continue the canvas {tuple(last.shape)}"
+            raise UsageError(what, "Give the ids that this loop returned, with its prompt.")
         return final[:, : last.shape[1] + causal]
 
     def _decoding(self, b: int, final: Int[Tensor, "n s"] | None) -> Decoding:

@@ -81,10 +81,8 @@ def require_free(path: Path, overwrite: bool) -> None:
         if not os.path.lexists(path) or (is_trace(path) and not path.is_symlink()):
             return
     what = "a link" if path.is_symlink() else "a directory" if path.is_dir() else "a file"
-    raise TraceError(
-        f"{path} is {what}, and not a trace that Floatscope wrote: it is not overwritten",
-        "Choose another path, or remove it yourself.",
-    )
+    what = f"{path} is {what}, and not a trace that Floatscope wrote: it is not overwritten"
+    raise TraceError(what, "Choose another path, or remove it yourself.")
 
 
 def is_trace(path: Path) -> bool:

@@ -252,10 +252,8 @@ class Trace:
         known = [str(g) for g in self.data["group"].values]
         for group in groups or ("",):
             if group not in known:
-                raise TraceError(
-                    f"no query group {group!r} in this trace",
-                    f"It has: {', '.join(known)}. Trace with keep including 'groups' for more.",
-                )
+                remedy = f"It has: {', '.join(known)}. Trace with keep including 'groups' for more."
+                raise TraceError(f"no query group {group!r} in this trace", remedy)
         return [known.index(group) for group in groups]
 
     def _mass(self, columns: xr.DataArray, groups: Sequence[int] | None = None) -> xr.DataArray:

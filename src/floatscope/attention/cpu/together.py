@@ -75,11 +75,9 @@ class Together:
     def apart(self, every: Arrays) -> dict[int, Arrays]:
         """Each layer's own."""
         n = len(self.layers)
-        cut = {name: one.unflatten(0, (n, -1)).unbind() for name, one in every.items()}
-        return {
-            layer: {name: parts[place] for name, parts in cut.items()}
-            for place, layer in enumerate(self.layers)
-        }
+        cut = [sums.unflatten(0, (n, -1)).unbind() for sums in every.values()]
+        by_layer = [dict(zip(every, sums, strict=True)) for sums in zip(*cut, strict=True)]
+        return dict(zip(self.layers, by_layer, strict=True))
 
     def clear(self) -> None:
         if self._room is not None:

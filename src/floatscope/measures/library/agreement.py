@@ -106,10 +106,8 @@ def perturbation(a: Sequence[Trace], b: Sequence[Trace]) -> Result:
     by_key = all(x == y for x, y in zip(regions[: len(a)], regions[len(a) :], strict=True))
     shared = [r for r in dict.fromkeys(chain(*regions)) if all(r in x for x in regions)]
     if not by_key and len(shared) < 2:
-        raise UsageError(
-            "these prompts and twins differ in length and share fewer than two regions",
-            "Build both with the same named parts.",
-        )
+        what = "these prompts and twins differ in length and share fewer than two regions"
+        raise UsageError(what, "Build both with the same named parts.")
 
     def vectors(received: xr.DataArray) -> np.ndarray:
         """(layer, head, key or region); of uniform attention without layer and head."""

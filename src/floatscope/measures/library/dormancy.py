@@ -76,10 +76,8 @@ def switching(results: Mapping[str, Result], *, threshold: float | None = None) 
     first = next(iter(results.values()))
     for name, result in results.items():
         if not isinstance(result.measure, Dormancy) or result.measure != first.measure:
-            raise UsageError(
-                f"{name!r} was measured by {result.measure!r}, not {first.measure!r}",
-                "Measure every domain with the same Dormancy.",
-            )
+            what = f"{name!r} was measured by {result.measure!r}, not {first.measure!r}"
+            raise UsageError(what, "Measure every domain with the same Dormancy.")
         if result.model != first.model or result.mass.shape != first.mass.shape:
             raise UsageError(
                 f"{name!r} is of {result.model}, {result.mass.shape}, not of {first.model}, "

@@ -48,13 +48,8 @@ class ExpertRouting(AnchorMeasure):
         measured, chance = np.full((2, len(experts), len(PAIRS)), np.nan)
         for layer, chosen in enumerate(experts):
             routed = chosen[..., 0] >= 0  # (step, key)
-            kinds = {
-                "masked": masked,
-                "revealed": ~masked & answer,
-                "prompt": ~answer,
-                "anchor": anchors[layer],
-                "other": ~anchors[layer],
-            }
+            kinds = {"masked": masked, "revealed": ~masked & answer, "prompt": ~answer}
+            kinds |= {"anchor": anchors[layer], "other": ~anchors[layer]}
             used = _used(chosen)
             for place, pair in enumerate(PAIRS):
                 a, b = (kinds[name] & routed for name in pair.split("–"))

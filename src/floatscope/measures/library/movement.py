@@ -59,10 +59,8 @@ class Movement(Measure):
     def compute(self, trace: Trace) -> xr.Dataset:
         regions = trace.data["region"].values.astype(str)
         if not any(name.startswith(UNTIL) for name in regions):
-            raise TraceError(
-                "expected a trace of states, with rows grouped by how long they stay masked",
-                "Give what model.read_states(trace) returns.",
-            )
+            what = "expected a trace of states, with rows grouped by how long they stay masked"
+            raise TraceError(what, "Give what model.read_states(trace) returns.")
         last = np.array([int(r.rsplit(" ")[-1]) if r.startswith(UNTIL) else -2 for r in regions])
         empty = [int(trace.info["mask_id"]), *map(int, trace.info.get("end_ids", ()))]
         content = float((~np.isin(trace.canvas.values[-1][last > -2], empty)).sum())

@@ -90,11 +90,10 @@ class DecodingOrder(Measure):
         if not examples:
             raise UsageError("no decodings", "Give at least one.")
         # Numbers are stacked as they are: thousands of answers would take minutes as labelled datasets.
-        stacked = {
-            name: (("example", *_DIMS.get(name, ())), np.stack([e[name] for e in examples]))
-            for name in examples[0]
-        }
-        together = xr.Dataset(stacked, _PLACES)
+        together = xr.Dataset(coords=_PLACES)
+        for name in examples[0]:
+            values = np.stack([example[name] for example in examples])
+            together[name] = ("example", *_DIMS.get(name, ())), values
         together["content"].attrs["most"] = float(longest)
         return summarise_joined(together, self, model, self.units)
 

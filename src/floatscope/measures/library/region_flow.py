@@ -89,10 +89,8 @@ class RegionFlow(Measure):
             "passage": placed(flow),
             "passage_null": placed(null),
         }
-        return xr.Dataset(
-            {k: v.transpose("layer", ...) for k, v in values.items()},
-            attrs={"gold": gold is not None},
-        )
+        by_layer = {name: value.transpose("layer", ...) for name, value in values.items()}
+        return xr.Dataset(by_layer, attrs={"gold": gold is not None})
 
     def _reveal(self, trace: Trace) -> tuple[xr.DataArray, xr.DataArray]:
         counted = regions.written(trace)

@@ -58,10 +58,8 @@ class RetrievalHeads(Measure):
         result.data = result.data.assign_coords(threshold=[self.threshold])
         result.values.append("heads")
         usable = f"{len(chances)} of {len(examples)}"
-        result.data.attrs |= {
-            "gold": stated(examples),
-            "copy": f"{usable} answers share a token with their gold region",
-        }
+        result.data.attrs["gold"] = stated(examples)
+        result.data.attrs["copy"] = f"{usable} answers share a token with their gold region"
         return result
 
     def compute(self, trace: Trace) -> xr.Dataset:

@@ -163,10 +163,9 @@ def _example(model: Model, prompt: Encoded, sampler: Sampler, cache: str) -> xr.
         plain = decode(model, [prompt], sampler)[0]
     start = len(prompt.ids)
     same = (fast.canvas[-1, start:] == plain.canvas[-1, start:]).mean()
-    values = {
-        name: ("layer", torch.stack(by_step).nanmean(0).double().numpy())
-        for name, by_step in watch.layered.items()
-    }
+    layered = watch.layered.items()
+    means = {name: torch.stack(by_step).nanmean(0).double() for name, by_step in layered}
+    values = {name: ("layer", mean.numpy()) for name, mean in means.items()}
     scalars = {
         "flipped": float(np.mean(watch.flipped or [np.nan])),
         "answer": float(same),

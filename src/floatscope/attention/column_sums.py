@@ -92,7 +92,7 @@ def _require_shapes(
         raise UsageError(what, remedy)
 
     if not all(isinstance(one, Tensor) and one.numel() for one in (query, key)):
-        refuse("query or key is no tensor with values", "Give (b, h, q, d) and (b, kv, k, d).")
+        refuse("query and key are not tensors with values", "Give (b, h, q, d) and (b, kv, k, d).")
     if query.ndim != 4 or key.ndim != 4 or len(query) != len(key) or query.shape[3] != key.shape[3]:
         remedy = "Give (b, h, q, d) and (b, kv, k, d): heads before positions."
         refuse(f"query {tuple(query.shape)} and key {tuple(key.shape)}", remedy)

@@ -216,7 +216,7 @@ def _laid_out(
     width = some.shape[-1]
     if width == size and hidden is None and not behind:
         return some
-    out = torch.empty((*some.shape[:-1], size), dtype=some.dtype, device=some.device)
+    out = some.new_empty((*some.shape[:-1], size))
     nothing = _nothing(some.dtype, some.device)
     out[..., :behind] = nothing
     out[..., behind + width :] = nothing

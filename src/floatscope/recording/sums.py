@@ -115,11 +115,11 @@ class FixedSums:
     def leave(self, columns: int) -> dict[str, Tensor]:
         """Return what has been summed, with no more rows than there are. (A row of a finished block may see
         keys that not every prompt has finished.)"""
-        arrays = STATISTICS.arrays()
-        return {
-            name: (t[..., :columns] if arrays[name].join is Join.ROWS else t).clone()
-            for name, t in self.totals.items()
-        }
+        left = {}
+        for name, total in self.totals.items():
+            rows = STATISTICS.arrays()[name].join is Join.ROWS
+            left[name] = (total[..., :columns] if rows else total).clone()
+        return left
 
     def join(self, all_settle: bool, at: Int[Tensor, " q"]) -> Joining:
         """Return how the arrays of a forward join, whose rows stand at these columns. The next forward
@@ -143,9 +143,8 @@ class FixedSums:
 
 def _shape(name: str, tensor: Tensor, size: int) -> tuple[int, ...]:
     """The shape in so many columns, where an array has them."""
-    if STATISTICS.arrays()[name].by_position:
-        return (*tensor.shape[:-1], size)
-    return tuple(tensor.shape)
+    by_position = STATISTICS.arrays()[name].by_position
+    return (*tensor.shape[:-1], size) if by_position else tuple(tensor.shape)
 
 
 def at_its_rows(fresh: Bool[Tensor, "b k"], rows: slice) -> Joining:

@@ -28,9 +28,9 @@ COPY_AGAIN = "Copy it again, or trace again."
 ROOT = "zarr.json"  # zarr 3's own name for the metadata of a group or an array
 _CODECS = {"bytes", "vlen-utf8", "zstd"}  # what Floatscope writes
 _TEXT = 64  # bytes of a Python string, about
-_BYTES = {"bool": 1, "string": _TEXT} | {
-    f"{kind}{8 * size}": size for kind in ("int", "uint", "float") for size in (1, 2, 4, 8)
-}
+_KINDS = ("int", "uint", "float")
+_BYTES = {f"{kind}{8 * size}": size for kind in _KINDS for size in (1, 2, 4, 8)}
+_BYTES |= {"bool": 1, "string": _TEXT}
 _PARTS, _PARTS_PER_FILE = 10_000, 100  # parts that may be declared without a file for each
 _ZSTD = b"\x28\xb5\x2f\xfd"
 

@@ -55,9 +55,10 @@ class AttentionEntropy(Measure):
         )
 
 
-def entropy_totals(
-    trace: Trace,
-) -> tuple[Float[np.ndarray, "layer head kind"], Float[np.ndarray, "layer head kind"]]:
+Totals = Float[np.ndarray, "layer head kind"]
+
+
+def entropy_totals(trace: Trace) -> tuple[Totals, Totals]:
     """Sum entropies over steps and over the rows of each kind (ROWS), and count those rows.
 
     From sums that were recorded on the model's device, or from the rows themselves where these were kept.

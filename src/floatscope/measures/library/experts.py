@@ -11,6 +11,7 @@ from ...errors import UsageError
 from ...trace import Trace
 from ..base import AnchorMeasure
 
+Kind = Bool[np.ndarray, "t s"]  # where positions are of one kind
 PAIRS = ("masked–revealed", "masked–prompt", "revealed–prompt", "anchor–other")
 
 
@@ -61,10 +62,7 @@ class ExpertRouting(AnchorMeasure):
         return xr.Dataset(values, {"pair": list(PAIRS)})
 
     def _differences(
-        self,
-        used: Float[np.ndarray, "t s e"],
-        a: Bool[np.ndarray, "t s"],
-        b: Bool[np.ndarray, "t s"],
+        self, used: Float[np.ndarray, "t s e"], a: Kind, b: Kind
     ) -> Float[np.ndarray, " draws"]:
         """Total variation between two kinds: as they are, and then with their units dealt out anew."""
         steps = np.concatenate([a.sum(0), b.sum(0)])  # (2·s,)
@@ -86,8 +84,5 @@ class ExpertRouting(AnchorMeasure):
 
 def _used(chosen: Int[np.ndarray, "t s c"]) -> Float[np.ndarray, "t s e"]:
     """The share of a position's choices that fell on each expert."""
-    experts, choices = np.arange(chosen.max(initial=0) + 1), np.moveaxis(chosen, -1, 0)
-    used = np.zeros((*chosen.shape[:2], len(experts)), np.float32)
-    for choice in choices:
-        used += (choice[..., None] == experts) / np.float32(len(choices))
-    return used
+    experts = np.arange(chosen.max(initial=0) + 1)
+    return (chosen[..., None] == experts).mean(2, dtype=np.float32)

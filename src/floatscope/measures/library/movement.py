@@ -130,9 +130,7 @@ def _share(trace: Trace, state: int, *rows: str) -> np.ndarray:
     return share.transpose("step", "layer", "head", "key").values[0]
 
 
-def _correlate(
-    key: Int[np.ndarray, "states *cells"], frontier: Int[np.ndarray, " states"]
-) -> Float[np.ndarray, "*cells"]:
+def _correlate(key: Int[np.ndarray, "states *cells"], frontier: np.ndarray) -> np.ndarray:
     """Correlate the reference key's place with the frontier over states; NaN where it never moves."""
     x = key - key.mean(0)
     y = frontier - frontier.mean()

@@ -170,10 +170,8 @@ class DecodingOrder(Measure):
         return lines(result, draw_map, draw_values)
 
 
-def _spread(
-    when: Float[np.ndarray, " n"], ticks: int
-) -> tuple[Float[np.ndarray, "time place"], Float[np.ndarray, " time"]]:
-    """P(revealed by then) at every place, and over all places."""
+def _spread(when: Float[np.ndarray, " n"], ticks: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return P(revealed by then), (time, place), and the same over all places, (time,)."""
     size = len(when)
     by = (when[None] + 1 <= _EDGES[:, None] * ticks + 1e-9).astype(float)  # (time, position)
     cells = np.arange(size + 1) / max(size, 1)

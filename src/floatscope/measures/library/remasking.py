@@ -11,7 +11,7 @@ from typing import ClassVar
 import numpy as np
 import torch
 import xarray as xr
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor
 
 from ...errors import UsageError
@@ -134,9 +134,7 @@ def _effects(
     return np.array(effects).T
 
 
-def _predictions(
-    step: TraceStep, ids: Int[Tensor, "b s"], positions: Int[Tensor, " p"]
-) -> Float[Tensor, "b p v"]:
+def _predictions(step: TraceStep, ids: Tensor, positions: Tensor) -> Float[Tensor, "b p v"]:
     """Compute logits of the rows that predict these positions; the mask is never a prediction."""
     model = step.model
     rows = (positions - model.shift).clamp(min=0)

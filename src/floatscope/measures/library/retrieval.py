@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import xarray as xr
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float
 
 from ...errors import UsageError
 from ...plots import Axes, Figure, grid, lines, mark
@@ -107,9 +107,7 @@ class RetrievalHeads(Measure):
         return lines(result, draw_copy, draw_lift)
 
 
-def _chance(
-    trace: Trace, inside: Bool[np.ndarray, " s"], ids: Int[np.ndarray, " s"]
-) -> Float[np.ndarray, " e"]:
+def _chance(trace: Trace, inside: np.ndarray, ids: np.ndarray) -> Float[np.ndarray, " e"]:
     """How likely a random key that a reveal's row sees lies in the gold region and holds its token."""
     token, steps = trace.rows["event_token"].values, trace.rows["event_step"].values
     rows, chance = rows_of_events(trace), np.zeros(len(token))

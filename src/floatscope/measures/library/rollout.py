@@ -34,8 +34,7 @@ class Rollout(Measure):
     needs: ClassVar[tuple[str, ...]] = ("rollout",)
     windows: ClassVar[bool] = True
     units: ClassVar[dict[str, str]] = {
-        "rollout": "share",
-        "last": "share",
+        **dict.fromkeys(("rollout", "last"), "share"),
         "distinctness": "total variation",
     }
 

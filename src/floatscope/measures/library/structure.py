@@ -10,7 +10,7 @@ from typing import ClassVar
 import numpy as np
 import xarray as xr
 
-from ...plots import LIFT_MAP, Axes, Figure, band, lines, points
+from ...plots import LIFT_MAP, Axes, Figure, band, lines, log_scale, points
 from ...sequences.token_classes import STRUCTURAL
 from ...trace import Trace
 from ..base import Measure
@@ -77,9 +77,7 @@ class Structure(Measure):
             band(axis, result, "index", "layer", label="trained")
             if result.control is not None:
                 axis.legend()
-            axis.set_yscale("log")
-            axis.yaxis.set_major_formatter(lambda y, _: f"{y:g}")
-            axis.yaxis.set_minor_formatter(lambda y, _: f"{y:g}" if f"{y:e}"[0] in "25" else "")
+            log_scale(axis)
             axis.set_ylabel("structural / content lift")
             trend, low, high = (float(result.data[f"trend{x}"]) for x in ("", "_low", "_high"))
             interval = "" if np.isnan(low) else f" [{low:.2f}, {high:.2f}]"

@@ -50,10 +50,8 @@ def proving(model: Model) -> Iterator[None]:
             raise CaptureError(what, "A lens would differ from them: trace without 'lens'.")
         _proven.add(net)
 
-    with (
-        parts.layers(net)[-1].register_forward_hook(hold),
-        net.register_forward_hook(compare, with_kwargs=True),
-    ):
+    block = parts.layers(net)[-1]
+    with block.register_forward_hook(hold), net.register_forward_hook(compare, with_kwargs=True):
         yield
 
 

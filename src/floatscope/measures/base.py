@@ -83,30 +83,24 @@ class Measure(Configured):
         return data.assign({f"{name}_null": null for name, null in full.items()})
 
     def _computed(self, trace: Trace) -> xr.Dataset:
-        values = self.compute(trace)
+        values, gave = self.compute(trace), f"{type(self).__name__}.compute gave"
         if not isinstance(values, xr.Dataset):
-            raise UsageError(
-                f"{type(self).__name__}.compute gave a {type(values).__name__}, not an xarray Dataset",
-                'Return xr.Dataset({"value": array}), with "value_null" beside it where there is one.',
+            remedy = (
+                'Return xr.Dataset({"value": array}), with "value_null" beside it if there is one.'
             )
+            raise UsageError(f"{gave} a {type(values).__name__}, not an xarray Dataset", remedy)
         for name, array in values.data_vars.items():
             if array.dtype.kind not in "biuf":
-                raise UsageError(
-                    f"{type(self).__name__}.compute gave {name!r} as {array.dtype}: expected numbers",
-                    "Return numbers, NaN where the value does not apply.",
-                )
+                what = f"{gave} {name!r} as {array.dtype}: expected numbers"
+                raise UsageError(what, "Return numbers, NaN where the value does not apply.")
             for dim in {"step", "layer", "head"} & {*array.dims} - {*array.coords}:
                 if array.sizes[dim] != trace.data.sizes[dim]:
-                    raise UsageError(
-                        f"{type(self).__name__}.compute gave {name!r} for {array.sizes[dim]} {dim}s, "
-                        f"and the trace has {trace.data.sizes[dim]}",
-                        f"Give the dimension a coordinate, or another name than {dim!r}.",
-                    )
+                    sizes = f"{array.sizes[dim]} {dim}s, and the trace has {trace.data.sizes[dim]}"
+                    remedy = f"Give the dimension a coordinate, or another name than {dim!r}."
+                    raise UsageError(f"{gave} {name!r} for {sizes}", remedy)
             if "example" in array.dims:
-                raise UsageError(
-                    f"{type(self).__name__}.compute gave {name!r} with a dimension 'example'",
-                    "Compute one example at a time; the measure puts the examples together.",
-                )
+                remedy = "Compute one example at a time; the measure puts the examples together."
+                raise UsageError(f"{gave} {name!r} with a dimension 'example'", remedy)
         return values
 
     def compute(self, trace: Trace) -> xr.Dataset:

@@ -7,25 +7,17 @@ Cells come as plain text, as a page would show them, and are escaped here and no
 import re
 from collections.abc import Sequence
 
+_SYMBOLS = (
+    "× times · cdot ∞ infty → to ≤ leq ≥ geq ≠ neq ≈ approx ± pm Σ Sigma Δ Delta λ lambda".split()
+)
 _ESCAPED = {
     "\\": r"\textbackslash{}",
     "~": r"\textasciitilde{}",
     "^": r"\textasciicircum{}",
     **{c: f"\\{c}" for c in "&%$#_{}"},
     **{c: f"${c}$" for c in "<>|"},
+    **dict(zip(_SYMBOLS[::2], (f"$\\{name}$" for name in _SYMBOLS[1::2]), strict=True)),
     "−": "$-$",
-    "×": r"$\times$",
-    "·": r"$\cdot$",
-    "∞": r"$\infty$",
-    "→": r"$\to$",
-    "≤": r"$\leq$",
-    "≥": r"$\geq$",
-    "≠": r"$\neq$",
-    "≈": r"$\approx$",
-    "±": r"$\pm$",
-    "Σ": r"$\Sigma$",
-    "Δ": r"$\Delta$",
-    "λ": r"$\lambda$",
     "½": r"$\frac{1}{2}$",
     "‖": r"$\|$",
     "–": "--",
@@ -40,7 +32,8 @@ _LETTER, _BETWEEN = 4.0, 6.0  # an average letter of 8 points, and the space bet
 _POWERS = str.maketrans("⁻⁰¹²³⁴⁵⁶⁷⁸⁹", "-0123456789")
 _SPECIAL = re.compile("(·10)?([⁻⁰¹²³⁴⁵⁶⁷⁸⁹]+)|" + "|".join(map(re.escape, _ESCAPED)))
 
-Group = tuple[str, Sequence[Sequence[str]]]
+Row = Sequence[str]
+Group = tuple[str, Sequence[Row]]
 
 
 def tex(text: object) -> str:
@@ -57,12 +50,7 @@ def _escaped(special: re.Match[str]) -> str:
 
 
 def table(
-    header: Sequence[str],
-    groups: Sequence[Group],
-    *,
-    align: Sequence[str],
-    caption: str,
-    label: str,
+    header: Row, groups: Sequence[Group], *, align: Sequence[str], caption: str, label: str
 ) -> str:
     """A table environment: `groups` are rows that belong together, each with a heading of its own or "".
 
@@ -98,7 +86,7 @@ def table(
     )
 
 
-def _row(cells: Sequence[str]) -> str:
+def _row(cells: Row) -> str:
     """After a row's end, LaTeX takes "[" and "*" for its own."""
     text = " & ".join(map(tex, cells))
     return ("{}" if text.startswith(("[", "*")) else "") + text + r" \\"

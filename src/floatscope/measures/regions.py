@@ -76,12 +76,6 @@ def draw_categories(axis: Axes, result: Result, name: str, label: str) -> None:
     axis.set(ylabel=label, ylim=(0, 1))
 
 
-def stated(examples: Sequence[xr.Dataset]) -> str:
-    """How many of the traces name a gold region: a NaN says why."""
-    known = sum(bool(example.attrs["gold"]) for example in examples)
-    return f"{known} of {len(examples)} traces name a gold region; the others are NaN there"
-
-
 def written(trace: Trace) -> Bool[np.ndarray, " e"]:
     """Which reveals belong to the answer's text: all up to its end token, and that one.
 

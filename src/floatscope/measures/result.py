@@ -164,7 +164,8 @@ def summarise(
     """Example by example datasets (values and their `_null`s) → means, intervals, lifts.
 
     An example's attribute `id` says which it is, so that results can be paired; its attribute `most`
-    may name the largest possible value of a count, such as {"lifetime": 32} for 32 states.
+    may name the largest possible value of a count, such as {"lifetime": 32} for 32 states. `gold` says
+    whether it names a gold region: a NaN without is explained.
     """
     if not examples:
         raise UsageError("no traces", "Give at least one.")
@@ -175,7 +176,11 @@ def summarise(
     limits = pd.DataFrame([example.attrs.get("most", {}) for example in examples])
     for name, most in limits.fillna(np.inf).max().items():
         together[name].attrs["most"] = float(most)
-    return summarise_joined(together, measure, model, units)
+    result = summarise_joined(together, measure, model, units)
+    if golds := [bool(example.attrs["gold"]) for example in examples if "gold" in example.attrs]:
+        known = f"{sum(golds)} of {len(golds)} traces name a gold region"
+        result.data.attrs["gold"] = f"{known}; the others are NaN there"
+    return result
 
 
 def summarise_joined(

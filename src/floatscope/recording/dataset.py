@@ -24,9 +24,9 @@ from .step_record import Shape
 
 _ROW_DIMS = {"row_key": "rank", "row_weight": "rank", "row_flow": "target"}  # the last dimension
 _OF_MODEL = (
-    *("model", "family", "fingerprint", "direction", "block_size", "shift", "mask_id", "end_ids"),
-    *("width", "dtype"),
+    "model family fingerprint direction block_size shift mask_id end_ids width dtype".split()
 )
+Named = dict[str, object]
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,7 +44,7 @@ class DatasetBuilder:
         # A prompt that ended records on.
         kept = [t for t in recorded.kept.steps if t < decoding.steps]
         coords = self._coordinates(decoding, recorded, kept)
-        attributes: dict[str, object] = {
+        attributes: Named = {
             "text": decoding.text,
             "raw_text": model.raw_text(decoding.answer_ids),
             "ended": decoding.ended,
@@ -90,7 +90,7 @@ class DatasetBuilder:
             variables["visible"] = (("step", "key"), np.broadcast_to(viewers, stale.shape))
         return xr.Dataset(variables, coords, attributes)
 
-    def begin(self, prompt: Encoded, shape: Shape) -> dict[str, object]:
+    def begin(self, prompt: Encoded, shape: Shape) -> Named:
         """Return what is known of a trace before its first step, as JSON has it."""
         nothing = {"text": "", "raw_text": "", "ended": "unfinished"}
         return {
@@ -104,9 +104,9 @@ class DatasetBuilder:
             "steps": [],
         }
 
-    def _facts(self, prompt: Encoded) -> dict[str, object]:
+    def _facts(self, prompt: Encoded) -> Named:
         model = self.model
-        facts: dict[str, object] = {
+        facts: Named = {
             "prompt_length": len(prompt.ids),
             "gold": prompt.gold or "",
             **{name: model.facts[name] for name in _OF_MODEL},
@@ -141,9 +141,7 @@ class DatasetBuilder:
             return ("step", "key"), by_reach[None]
         return ("step", "layer", "key"), np.stack([by_reach[reach] for reach in reaches], axis=1)
 
-    def _coordinates(
-        self, decoding: Decoding, recorded: PromptRecord, kept: list[int]
-    ) -> dict[str, object]:
+    def _coordinates(self, decoding: Decoding, recorded: PromptRecord, kept: list[int]) -> Named:
         model, size, prompt = self.model, decoding.canvas.shape[1], decoding.prompt
         regions = [*prompt.regions, *["answer"] * (size - len(prompt.ids))]
         # The text and class of each distinct token are looked up once: most stay from step to step.
@@ -159,7 +157,7 @@ class DatasetBuilder:
         # −2 is no token: without a mask nothing is masked.
         masked = canvas == (-2 if model.mask_id is None else model.mask_id)
         masked[:, : len(prompt.ids)] = False
-        coords: dict[str, object] = {
+        coords: Named = {
             "step": kept,
             "layer": list(self.layers),
             "head": list(self.heads),

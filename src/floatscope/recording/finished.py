@@ -33,15 +33,18 @@ class NoSampler(Sampler):
         return self.description
 
 
+Canvas = Int[np.ndarray, "states s"]
+
+
 def decoding_of(
     model: Model,
     prompt: Encoded,
-    canvas: Int[np.ndarray, "states s"],
+    canvas: Canvas,
     block: Int[np.ndarray, "t 2"],
     ended: str,
     cache: str | None = None,
 ) -> Decoding:
-    """Describe canvases that no sampler here has filled as a decoding; nobody's confidence is known."""
+    """Describe canvases that no sampler here has filled as a decoding, without confidences."""
     mask, start = ABSENT if model.mask_id is None else model.mask_id, len(prompt.ids)
     change = change_of(canvas[:-1], canvas[1:], mask)
     change[:, :start] = 0
@@ -109,9 +112,7 @@ def prompt_of(trace: Trace) -> Encoded:
     return Encoded(tuple(ids), tuple(regions), str(trace.info["gold"]) or None)
 
 
-def _read(
-    model: Model, prompt: Encoded, canvas: Int[np.ndarray, "states s"], options: TraceOptions | None
-) -> Trace:
+def _read(model: Model, prompt: Encoded, canvas: Canvas, options: TraceOptions | None) -> Trace:
     """Run a forward over each canvas but the last, which is the result."""
     (steps, size), start = (len(canvas) - 1, canvas.shape[1]), len(prompt.ids)
     described = f"read({size - start} answer tokens)"

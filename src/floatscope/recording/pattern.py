@@ -56,10 +56,8 @@ def pattern(
     return values.isel(dict.fromkeys(single, 0))
 
 
-def _matrices(
-    step: TraceStep, layers: Sequence[int], heads: Sequence[int]
-) -> Float[np.ndarray, "l h s s"]:
-    """Run one forward; compute each head's matrix by itself and copy it to the host at once."""
+def _matrices(step: TraceStep, layers: Sequence[int], heads: Sequence[int]) -> np.ndarray:
+    """Run one forward; return (l, h, s, s), each head's matrix computed by itself and copied at once."""
     model, size = step.model, len(step.ids)
     matrices = np.empty((len(layers), len(heads), size, size), np.float32)
     place = {layer: i for i, layer in enumerate(layers)}

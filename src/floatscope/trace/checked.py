@@ -1,4 +1,4 @@
-"""Zarr stores of regular files alone, and one that checks each against its recorded checksum, at every read.
+"""A zarr store of regular files alone, each checked against its recorded checksum at every read.
 
 A trace that was opened lazily is read long after it was opened. Zarr itself would take a missing file
 for zeros, and numbers that were flipped for numbers. A store of a few kilobytes could so declare more steps
@@ -39,11 +39,15 @@ def damaged(path: Path, what: str) -> TraceError:
     return TraceError(f"{path} is damaged: {what}", COPY_AGAIN)
 
 
-class RegularStore(LocalStore):
-    """Regular files of a directory, none of which unpacks to more than its arrays declare; read only."""
+class CheckedStore(LocalStore):
+    """Regular files of a directory, none of which unpacks to more than its arrays declare; read only.
 
-    def __init__(self, root: Path) -> None:
+    `files`: size and checksum of each. A trace that is not finished has none, and its files are not compared.
+    """
+
+    def __init__(self, root: Path, files: Mapping[str, tuple[int, int]] | None = None) -> None:
         super().__init__(root, read_only=True)
+        self.files = files
         self._most = FREE  # bytes of a file, packed or not
 
     def require_held(
@@ -91,7 +95,27 @@ class RegularStore(LocalStore):
         buffer = (prototype or default_buffer_prototype()).buffer
         return None if data is None else buffer.from_bytes(data)
 
+    async def list_dir(self, prefix: str) -> AsyncIterator[str]:
+        """List what was written there: a file that someone added, such as .DS_Store, is not of the trace."""
+        inside = f"{prefix.rstrip('/')}/" if prefix else ""
+        names = (ROOT, *(self.files or ()))
+        parts = (name[len(inside) :].split("/")[0] for name in names if name.startswith(inside))
+        for name in dict.fromkeys(parts):
+            yield name
+
     def _read(self, key: str) -> bytes | None:
+        data, files = self._read_regular(key), self.files
+        if files is None or (key == ROOT and data is not None):
+            return data
+        if data is None and key in files:
+            raise damaged(self.root, f"{key} is missing or cut short")
+        if data is not None and key not in files:
+            raise damaged(self.root, f"{key} was put there since it was written")
+        if data is not None and (len(data), zlib.crc32(data)) != files[key]:
+            raise damaged(self.root, f"{key} has changed since it was written")
+        return data
+
+    def _read_regular(self, key: str) -> bytes | None:
         path = self.root / key
         if not path.exists() or path.is_dir():
             return None  # an array's part that holds nothing is not written
@@ -109,33 +133,6 @@ class RegularStore(LocalStore):
             yield
         except (FileNotFoundError, Unreadable) as error:
             raise damaged(self.root, f"{what} {error}") from error
-
-
-class CheckedStore(RegularStore):
-    """Files of a directory, each of the size and checksum that `files` says."""
-
-    def __init__(self, root: Path, files: Mapping[str, tuple[int, int]]) -> None:
-        super().__init__(root)
-        self.files = files
-
-    async def list_dir(self, prefix: str) -> AsyncIterator[str]:
-        """List what was written there: a file that someone added, such as .DS_Store, is not of the trace."""
-        inside = f"{prefix.rstrip('/')}/" if prefix else ""
-        names = (name[len(inside) :] for name in (ROOT, *self.files) if name.startswith(inside))
-        for name in dict.fromkeys(name.split("/")[0] for name in names):
-            yield name
-
-    def _read(self, key: str) -> bytes | None:
-        data = super()._read(key)
-        if data is None and key in self.files:
-            raise damaged(self.root, f"{key} is missing or cut short")
-        if data is None or key == ROOT:
-            return data
-        if key not in self.files:
-            raise damaged(self.root, f"{key} was put there since it was written")
-        if (len(data), zlib.crc32(data)) != self.files[key]:
-            raise damaged(self.root, f"{key} has changed since it was written")
-        return data
 
 
 def _form(metadata: dict[str, Any], steps: int | None) -> tuple[list[int], list[int], int]:

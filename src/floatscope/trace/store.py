@@ -35,10 +35,8 @@ def save(data: xr.Dataset, path: Path, schema: int, *, overwrite: bool = False) 
     """Write to a neighbour, then rename: a reader never meets half a store."""
     require_free(path, overwrite)
     size = f"It needs about {data.nbytes / 1e6:.0f} MB before compression"
-    with (
-        writing(path, f"{size}; nothing was left behind."),
-        placed(path, lambda: require_free(path, overwrite)) as partial,
-    ):
+    place = placed(path, lambda: require_free(path, overwrite))
+    with writing(path, f"{size}; nothing was left behind."), place as partial:
         with zarr.config.set({"async.concurrency": _CHUNKS_AT_ONCE}):
             write_zarr(data, partial, encoding=_encoding(data))
         seal(partial, schema)

@@ -102,9 +102,7 @@ class Trace:
         tokens, regions = (self.data[name].values[:size] for name in ("final_token", "region"))
         return " ".join("".join(map(str, tokens[regions != "template"])).split())
 
-    canvas = _Kept(
-        "Token ids: canvas[t] is the input of step t, canvas[-1] the result; −1: none yet."
-    )
+    canvas = _Kept("Token ids: canvas[t] is the input of step t, canvas[-1] the result; −1: none.")
     change = _Kept("What each step did to each position: 0 nothing, 1 reveal, 2 remask, 3 edit.")
     confidence = _Kept("The probability of what each step proposed; NaN where nothing was.")
 
@@ -189,12 +187,8 @@ class Trace:
         return _over(self.mass, self.null.variable, "lift")
 
     entropy = _Kept("Of each query's attention, over its maximum: 0 = one key, 1 = uniform.")
-    entropy_sum = _Kept(
-        "`entropy` summed over the queries of each group: (step, group, layer, head)."
-    )
-    entropy_rows = _Kept(
-        "How many queries that sum is of; those that see a single key are left out."
-    )
+    entropy_sum = _Kept("`entropy` summed over each group's queries: (step, group, layer, head).")
+    entropy_rows = _Kept("How many queries that sum is of: those that see more than one key.")
     flow = _Kept("Mean attention from `source`'s queries to `target`'s keys; rows sum to 1.")
     rollout = _Kept("The same through all layers so far.")
     score = _Kept("Mean of q_i · k_j over the queries that see key j, without the 1/√d scale.")

@@ -21,7 +21,7 @@ from xarray.core.indexing import LazilyIndexedArray
 
 from ..errors import TraceError, foreign
 from . import store
-from .checked import COPY_AGAIN, RegularStore
+from .checked import COPY_AGAIN, CheckedStore
 from .store import PROGRESS, progress
 
 __all__ = ["CANVAS", "PROGRESS", "Unfinished", "load", "progress"]
@@ -130,7 +130,7 @@ def _variables(path: Path, about: Mapping[str, Any]) -> dict[str, xr.Variable]:
     """Open the arrays, as far as steps are there; some may have been cut to their final size already."""
     n = len(about["steps"])
     files = (Path(folder, name) for folder, _, names in os.walk(path) for name in names)
-    source = RegularStore(path)
+    source = CheckedStore(path)
     source.require_held(about["arrays"], [file.lstat().st_size for file in files], steps=n)
     variables = {}
     for name in about["arrays"]:

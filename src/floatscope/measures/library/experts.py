@@ -61,9 +61,7 @@ class ExpertRouting(AnchorMeasure):
         values = {"difference": (dims, measured), "difference_null": (dims, chance)}
         return xr.Dataset(values, {"pair": list(PAIRS)})
 
-    def _differences(
-        self, used: Float[np.ndarray, "t s e"], a: Kind, b: Kind
-    ) -> Float[np.ndarray, " draws"]:
+    def _differences(self, used: Float[np.ndarray, "t s e"], a: Kind, b: Kind) -> np.ndarray:
         """Total variation between two kinds: as they are, and then with their units dealt out anew."""
         steps = np.concatenate([a.sum(0), b.sum(0)])  # (2·s,)
         chose = np.concatenate([np.einsum("ts,tse->se", kind, used) for kind in (a, b)])

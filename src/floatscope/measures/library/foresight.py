@@ -57,14 +57,12 @@ class Foresight(Measure):
         waiting = (ahead > 0)[:, None] & content & (guess >= 0)
         if trace.info["direction"] == "causal":
             waiting = np.zeros_like(waiting)
-        return xr.Dataset(
-            {
-                "guess": (("step", "layer", "place"), np.where(waiting, guess, -1)),
-                "final": (("place",), np.where(content, final, -1)),
-                "ahead": (("step", "place"), ahead),
-            },
-            {"place": np.arange(len(final))},
-        )
+        ids = {
+            "guess": (("step", "layer", "place"), np.where(waiting, guess, -1)),
+            "final": (("place",), np.where(content, final, -1)),
+            "ahead": (("step", "place"), ahead),
+        }
+        return xr.Dataset(ids, {"place": np.arange(len(final))})
 
     def summarise(self, examples: Sequence[xr.Dataset], model: str) -> Result:
         # A prompt's first decoding is the first network's, its second the second's; none has no id.

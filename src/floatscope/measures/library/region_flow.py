@@ -52,7 +52,7 @@ class RegionFlow(Measure):
 
     def summarise(self, examples: Sequence[xr.Dataset], model: str) -> Result:
         result = super().summarise(examples, model)
-        result.data.attrs |= {"rows": _ROWS[self.rows], "gold": regions.stated(examples)}
+        result.data.attrs["rows"] = _ROWS[self.rows]
         counts = sorted({example.sizes.get("place", 0) for example in examples})
         if counts != [counts[0]] or counts == [0]:  # places do not correspond
             result.values.remove("passage")

@@ -17,7 +17,7 @@ from ...plots import Axes, Figure, grid, lines, mark
 from ...trace import Trace
 from ..base import Measure
 from ..nulls import members, row_null, rows_of_events, uniform_rows
-from ..regions import gold_of, stated, written
+from ..regions import gold_of, written
 from ..result import Result
 
 
@@ -58,7 +58,6 @@ class RetrievalHeads(Measure):
         result.data = result.data.assign_coords(threshold=[self.threshold])
         result.values.append("heads")
         usable = f"{len(chances)} of {len(examples)}"
-        result.data.attrs["gold"] = stated(examples)
         result.data.attrs["copy"] = f"{usable} answers share a token with their gold region"
         return result
 

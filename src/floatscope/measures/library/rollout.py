@@ -4,7 +4,6 @@ Abnar and Zuidema's rollout (2005.00928) with regions instead of an S×S matrix.
 null: causal rollouts drift to the first position, bidirectional ones to the regions' shares of the length.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -15,7 +14,7 @@ from ...plots import Axes, Figure, lines
 from ...trace import Trace
 from ..base import Measure
 from ..nulls import rollout_null
-from ..regions import by_category, draw_categories, from_sources, gold_of, stated
+from ..regions import by_category, draw_categories, from_sources, gold_of
 from ..result import Result
 
 
@@ -37,11 +36,6 @@ class Rollout(Measure):
         **dict.fromkeys(("rollout", "last"), "share"),
         "distinctness": "total variation",
     }
-
-    def summarise(self, examples: Sequence[xr.Dataset], model: str) -> Result:
-        result = super().summarise(examples, model)
-        result.data.attrs["gold"] = stated(examples)
-        return result
 
     def compute(self, trace: Trace) -> xr.Dataset:
         values: dict[str, xr.DataArray] = {}

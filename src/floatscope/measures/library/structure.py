@@ -5,7 +5,7 @@ It does not tell a class from its positions: a sink at position 0 is structure b
 
 from dataclasses import dataclass
 from functools import partial
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import xarray as xr
@@ -39,8 +39,7 @@ class Structure(Measure):
     needs: ClassVar[tuple[str, ...]] = ("head_mean",)
     units: ClassVar[dict[str, str]] = {
         "class_mass": "share",
-        "class_lift": "×",
-        "index": "×",
+        **dict.fromkeys(("class_lift", "index"), "×"),
         "trend": "ln × per depth",
     }
     nulls: ClassVar[dict[str, float]] = {"class_lift": 1.0, "index": 1.0, "trend": 0.0}
@@ -61,16 +60,14 @@ class Structure(Measure):
             above = got[structural].sum(0) / due[structural].sum()
             index = above / (got[content] / due[content])
         both = ("token_class", "layer")
-        return xr.Dataset(
-            {
-                "class_mass": (both, got),
-                "class_mass_null": (both, np.broadcast_to(due[:, None], got.shape)),
-                "class_lift": (both, got / due[:, None]),
-                "index": ("layer", index),
-                "trend": _slope(depth, index),
-            },
-            {"token_class": np.array(SHOWN)},
-        )
+        values: dict[str, Any] = {
+            "class_mass": (both, got),
+            "class_mass_null": (both, np.broadcast_to(due[:, None], got.shape)),
+            "class_lift": (both, got / due[:, None]),
+            "index": ("layer", index),
+            "trend": _slope(depth, index),
+        }
+        return xr.Dataset(values, {"token_class": np.array(SHOWN)})
 
     def plot(self, result: Result) -> Figure:
         def draw_index(axis: Axes) -> None:

@@ -1,8 +1,8 @@
-"""Capture: every attention of a network, measured as it happens.
+"""Capture: measure every attention of a network while it runs.
 
-`with Capture(model, ...) as capture:` attaches to the attention hook and leaves the network as it was. Each
-forward is wrapped in `capture.forward(forward)`, which gives what was captured, layer by layer, and
-raises if a layer was missed. The output is stock attention's, bit for bit; capture only looks.
+`with Capture(model, ...) as capture:` attaches to the attention hook; each forward is wrapped in
+`capture.forward(forward)`, which yields what is captured, by layer, and raises if a layer was missed. The
+output is stock attention's, bit for bit.
 """
 
 from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
@@ -451,17 +451,16 @@ def _by_group(
     return {"entropy_sum": total, "entropy_rows": (labels.of_group * ~max_entropy.isnan()).sum(-1)}
 
 
-def _qk(view: View, call: attention_hook.Call) -> Mapping[str, Tensor]:
-    return backend.columns(view)
-
-
 def _value_norm(view: View, call: attention_hook.Call) -> Mapping[str, Tensor]:
     new = view.visible.of_rows(call.value, 2)
     return {"value_norm": backend.value_norms(call.module, new)}
 
 
 # Statistics that are functions of one layer's attention, and need none of its weights.
-_FUNCTIONS: dict[str, Compute] = {"qk": _qk, "value_norm": _value_norm}
+_FUNCTIONS: dict[str, Compute] = {
+    "qk": lambda view, call: backend.columns(view),
+    "value_norm": _value_norm,
+}
 
 
 def _function(name: str) -> Compute | None:

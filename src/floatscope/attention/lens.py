@@ -1,8 +1,7 @@
 """The logit lens: what the network would predict if it ended after a layer.
 
-A layer's output goes through the final norm and the head, a few rows at a time: the vocabulary of many
-rows, or of all layers, is never in memory at once. That norm and head are all there is after the last
-layer is shown once per network, in the first forward; a network that does more there is refused.
+A layer's output goes through the final norm and the head, a few rows at a time. A network whose logits are
+not norm and head of its last layer is refused, in its first forward.
 """
 
 from collections.abc import Iterator

@@ -1,14 +1,12 @@
 """Overhear the log-sum-exp that stock attention computes anyway.
 
-SDPA's kernels return it beside the output, and the public function drops it. A dispatch mode around
-the stock call sees the kernel's result: nothing is computed twice and the output is the stock one,
-bit for bit. Two kernels keep the log-sum-exp only if told to; the mode tells them, which changes
-nothing else, except for few queries: cuDNN then has a faster kernel without it, whose last bits
-differ. Both are left alone there. Where a kernel has none, the statistics compute their own.
+SDPA's kernels return it beside the output, and the public function drops it. A dispatch mode around the stock
+call sees the kernel's result; the output is the stock one, bit for bit. Two kernels keep the log-sum-exp only
+if told to, and the mode tells them, except for few queries: cuDNN then has a faster kernel without it, whose
+last bits differ. Where a kernel has none, the statistics compute their own.
 
-On a CPU there is one kernel, and a dispatch mode costs more than a short call of it: there `OverhearOnCPU`
-lets transformers' function, its own code, find `attend` where it looks for SDPA; that calls the kernel as
-SDPA does, where SDPA would.
+On a CPU a dispatch mode costs more than a short call of the one kernel. There, `OverhearOnCPU` has
+transformers' own function call `attend` in place of SDPA, which calls the kernel as SDPA does.
 """
 
 import threading

@@ -1,9 +1,8 @@
 """The self-check of a freshly loaded model: what must hold before any number is believed.
 
-Every tensor loaded is checked while loading. Here: no weight is NaN; the logits are finite and not all
-the same; the direction is what it is said to be, shown by a perturbation; padding changes nothing;
-captured rows sum to one and agree with the float64 reference; and an edit at the attention hook changes the
-logits. A failure names the check.
+No weight is NaN; the logits are finite and not all the same; the direction is the stated one; padding changes
+nothing; captured rows sum to one and agree with the float64 reference; an edit at the attention hook changes
+the logits. A failure names the check.
 """
 
 from collections.abc import Callable

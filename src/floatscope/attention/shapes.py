@@ -1,8 +1,7 @@
 """One layer's attention in one forward, and the arrays measured of it: shapes, no arithmetic.
 
-`reference` computes these by their definitions in float64, `blocked` fast and in bounded memory;
-both take a View and give Arrays. Rows (queries) carry a group, keys carry a region; −1 is
-padding and never counts.
+`reference` and `cpu.blocked` take a View and give Arrays. Rows (queries) carry a group, keys carry a region;
+−1 is padding and never counts.
 """
 
 from contextlib import AbstractContextManager, nullcontext

@@ -1,9 +1,8 @@
 """A measure: a dataclass whose fields are its configuration, from traces to a finding.
 
 Subclasses give `compute(trace)`: a dataset of values for one example, `x` and, where there is one, its
-`x_null`; what `summarise` needs beside values stands in its attributes, as JSON could hold it. Everything
-else (coordinates, constant nulls, intervals, lifts, tables, a plain figure) is done here, once. A value
-that does not apply is NaN, never a guess; a statistic that was not kept is an error that says which.
+`x_null`. Coordinates, constant nulls, intervals, lifts, tables and a plain figure are made here. A value that
+does not apply is NaN; a statistic that was not kept is an error that names it.
 """
 
 from collections.abc import Iterable, Sequence

@@ -29,11 +29,6 @@ def gold_of(trace: Trace) -> str | None:
     return gold if gold and gold in names(trace) else None
 
 
-def passages_of(trace: Trace) -> list[str]:
-    """The passages, in the order in which they stand."""
-    return [n for n in names(trace) if n.startswith("passage ")]
-
-
 def category_of(name: str, gold: str | None) -> str:
     if name == gold:
         return GOLD

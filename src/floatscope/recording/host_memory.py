@@ -1,10 +1,9 @@
 """Memory for what comes from a GPU: that of traces that are gone is used again, and pinned.
 
-The system hands out pages one fault after another, 8 GB/s on an H200's host, which threads can take on
-themselves while the GPU computes. Into memory that is pinned a GPU writes by itself, 55 GB/s, and no thread
-has to move anything; but to pin takes 35 ms a GB, during which nothing is launched. So large arrays go back
-here, not to the system, when nothing refers to them any more, and are pinned when they are used again. All
-that is kept or pinned is at most a share of the machine's memory. On a CPU nobody asks for any.
+The system hands out fresh pages at 8 GB/s on an H200's host; a GPU writes into pinned memory at 55 GB/s, but
+to pin takes 35 ms a GB, during which nothing is launched. So large arrays come back here when nothing refers
+to them any more, and are pinned when they are used again. All that is kept or pinned is at most a share of
+the machine's memory. On a CPU nobody asks for any.
 """
 
 import math

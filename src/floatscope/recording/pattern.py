@@ -1,8 +1,4 @@
-"""Full attention patterns of chosen heads, computed again from one step of a trace.
-
-`to_circuitsvis` and `to_bertviz` convert a pattern into arguments of these viewers, whose packages are not
-imported.
-"""
+"""Attention patterns of chosen heads, computed again from a step of a trace, also for other viewers."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -1,7 +1,6 @@
 """The Recorder: a watcher that captures every forward of a decoding and turns it into Traces.
 
-Here meet what the capture saw (tensors of a padded batch, on the model's device) and what the
-decoding decided; out come labelled arrays, one Trace per prompt, without padding.
+It joins what was captured (tensors of a padded batch, on the model's device) with what the decoding decided.
 """
 
 import math
@@ -124,8 +123,9 @@ class Recorder(Watcher):
             if state.cached:
                 deque(values, maxlen=0)  # the sums grow
             return
+        places = [(self.recorded[b].shape, slice(*self._own(b, state))) for b in state.active]
         records = step_records(
-            *(state.step, state.canvas, values, self._places(state), self.torch_dtype),
+            *(state.step, state.canvas, values, places, self.torch_dtype),
             first_predicted=captured.first_predicted,
             nobodys=packed.nobodys if packed else None,
         )
@@ -147,9 +147,6 @@ class Recorder(Watcher):
         if state.fresh is not None:
             return at_its_rows(state.fresh, state.visible.rows)
         return alone
-
-    def _places(self, state: State) -> list[tuple[Shape, slice]]:
-        return [(self.recorded[b].shape, slice(*self._own(b, state))) for b in state.active]
 
     def _fix_sums(self, state: State) -> None:
         """Sums are kept as the cache is: in one place and of its size, or growing."""

@@ -1,8 +1,7 @@
 """A step record: what one forward says about one prompt. Built here, for every way a model is run.
 
-What a forward captured of a batch is put together over layers, joined with earlier rows where a cache keeps
-those, divided, and cut into prompts: without padding, with the prompt's own groups and regions, and with room
-for all positions it may come to have. All of this happens on the model's device.
+The arrays of a batch are put together over layers, joined with earlier rows where a cache keeps those,
+divided, and cut into prompts, with room for all positions a prompt may come to have. All on the device.
 """
 
 from collections.abc import Iterable, Iterator, Sequence

@@ -1,8 +1,8 @@
 """Running sums of a decoding with a KV cache: each forward adds rows, and nothing is computed again.
 
-A causal row never changes once it is computed, nor does a row of a finished block: what all rows so far gave
-a key is what the earlier forwards gave it plus what the new rows give it. Tensors hold all layers of an array
-together: (b, *dims) as `floatscope.statistics` lists them.
+Rows of a causal model, and of finished blocks, never change: what all rows so far gave a key is the sum of
+what the forwards gave it. Tensors hold all layers of an array: (b, *dims) as `floatscope.statistics` lists
+them.
 """
 
 from collections.abc import Callable, Hashable, Sequence

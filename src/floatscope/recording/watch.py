@@ -1,8 +1,7 @@
 """Record somebody else's generation loop: every forward of a watched network becomes a step of a trace.
 
-The network's `forward` is wrapped while the session is open. From the ids, mask, positions and cache that a
-forward is given follows which columns of which canvas it computes; the attention that it then computes has
-to agree, or the session refuses. What a step revealed is seen in the next forward's ids.
+The ids, mask, positions and cache of a forward tell which columns of which canvas it computes; its attention
+has to agree, or the session refuses. What a step revealed is seen in the next forward's ids.
 """
 
 import functools

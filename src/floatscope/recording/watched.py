@@ -1,7 +1,7 @@
 """One generation of a watched network: its canvases, the recorder of its forwards, and its traces.
 
-How many forwards will come, and how long the canvas will be, is not known beforehand: the recorder grows.
-What a forward revealed, and whether a cache keeps its rows, shows in the next forward.
+The number of forwards and the length of the canvas are not known beforehand: the recorder grows. What a
+forward revealed, and whether a cache keeps its rows, shows in the next forward.
 """
 
 import sys

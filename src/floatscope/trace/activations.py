@@ -1,8 +1,7 @@
 """Activations on disk: rows of the residual stream with where they stood, for probes and autoencoders.
 
-One zarr 3 store: `activation` (row, layer, channel) and a number per row for its prompt, step, position
-and tokens. A layer is read by itself, a part at a time; nothing here needs torch or a model. Writing is
-append-only (`RowWriter`) and holds a chunk of rows; the store is moved into its place when it is whole.
+One zarr 3 store: `activation` (row, layer, channel) and a number per row for its prompt, step, position and
+tokens. `RowWriter` appends and holds a chunk of rows; the store is moved into its place when it is whole.
 """
 
 import os

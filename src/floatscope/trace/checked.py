@@ -1,9 +1,8 @@
 """A zarr store of regular files alone, each checked against its recorded checksum at every read.
 
-A trace that was opened lazily is read long after it was opened. Zarr itself would take a missing file
-for zeros, and numbers that were flipped for numbers. A store of a few kilobytes could so declare more steps
-than a machine can look at, or a compressed part unpack to more than its memory: what the arrays declare is
-held against the files that are there, before any array is read.
+A lazy trace is read long after it was opened, and zarr would take a missing file for zeros. A store of a few
+kilobytes may declare more than a machine can hold: what the arrays declare is compared with the files that
+are there, before any array is read.
 """
 
 import asyncio

@@ -1,8 +1,7 @@
 """A Trace: labelled arrays of one decoding, every kept step, layer and head.
 
-It is data alone: it needs no model to be read, saved or loaded. Means and shares are computed here
-from the sums that were recorded, so that a float16 trace keeps its digits (sums are of order 1,
-shares of order 1/S).
+It needs no model to be read, saved or loaded. Means and shares are computed here from the sums that were
+recorded, so that a float16 trace keeps its digits (sums are of order 1, shares of order 1/S).
 """
 
 import warnings

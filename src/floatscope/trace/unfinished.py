@@ -1,9 +1,8 @@
 """A trace that is written while it is recorded: a zarr 3 store that says how far it is, and opens.
 
-Each statistic is an array with room for every step; a step is a chunk of it, written once. The root's
-attributes are replaced when a step is there whole, so that whoever ends the writer leaves the steps before.
-`finish` adds what is known at the end only (tokens, text) and seals the store as `store.save` does; until it
-is sealed, it opens as unfinished.
+Each statistic is an array with room for every step, and a step is a chunk of it, written once. The root's
+attributes are replaced when a step is complete. `finish` adds what is known at the end (tokens, text) and
+seals the store as `store.save` does; until then it opens as unfinished.
 """
 
 import os

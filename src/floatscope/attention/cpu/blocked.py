@@ -1,9 +1,8 @@
 """The same statistics on any device in bounded memory: a tile of rows and heads at a time, never S×S.
 
-With the log-sum-exp that SDPA already computed, one product per tile gives the weights themselves
-(`weights`), and everything else is a sum over that tile while it is in cache. `strips` says which rows and
-keys those are. A short forward takes a CPU less time than the calls that measure it: what tiles share is
-cut into their parts once, by `split`, and nothing is called for a case that is not there.
+With the log-sum-exp that SDPA has computed, one product per tile gives the weights (`weights`); everything
+else is a sum over that tile while it is in cache. A short forward takes less time than the calls that measure
+it: what tiles share is cut once, by `split`.
 """
 
 import numpy as np

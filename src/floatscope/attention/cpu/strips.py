@@ -1,9 +1,8 @@
-"""Which query rows are computed together, and how far they see: found once per forward, for all layers.
+"""Which query rows are computed together, and how far they see: worked out once per forward, for all layers.
 
-A strip is a run of rows that see nearly the same keys. Keys before `seen` are seen by all of its rows,
-keys from `last` on by none; only what lies between may be hidden. So a model in blocks, or one that looks
-back, costs the keys that it sees, and little or nothing of a mask is ever looked at. A strip is cut into
-tiles of rows and heads that fit a core's cache. Nothing is computed here.
+A strip is a run of rows that see nearly the same keys: all of its rows see the keys before `seen`, none those
+from `last` on, and only keys between may be hidden. So a model in blocks or a causal one costs little more
+than the keys that it sees. A strip is cut into tiles of rows and heads that fit a core's cache.
 """
 
 from collections.abc import Hashable, Iterator, Sequence

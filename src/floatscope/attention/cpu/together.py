@@ -1,9 +1,8 @@
 """Layers of a short forward that are measured as one, as if they were further prompts.
 
-Between two layers of a network a call into torch finds nothing of its own in the caches, and a short
-forward's calls take longer than their arithmetic. Measured with 128 tokens and 8 heads of 32, column sums
-take 340 µs a layer there. Here q and k are copied, into memory that a thread keeps (fresh memory would cost
-as much), and all layers' sums are taken in a row. Nothing is summed here.
+Between two layers of a network the caches hold nothing of ours, and a short forward's calls take longer than
+their arithmetic: measured with 128 tokens and 8 heads of 32, column sums take 340 µs a layer there. Here q
+and k are copied into memory that a thread keeps, and the sums of all layers are taken in a row.
 """
 
 import threading

@@ -1,7 +1,7 @@
-"""Foresight: while a position is still masked, does it already hold the token that will be revealed there?
+"""Foresight: does a masked position already hold the token that will be revealed there?
 
-A token that any prompt would get there is known without knowing anything: an untrained model says one word
-everywhere. So the null asks the same with the tokens of other prompts' answers, at the same place.
+An untrained model may say one word everywhere, so the null asks the same with the tokens of other prompts'
+answers at the same place.
 """
 
 from collections.abc import Sequence

@@ -1,7 +1,6 @@
 """Movement: does the key that masked rows look at most change while the answer is revealed?
 
-Strength is another question, so both are given. Whether a weak anchor is more than noise is for a study to
-say, which has untrained networks to compare with.
+Its strength is measured too; whether a weak key is more than noise needs untrained networks (a study).
 """
 
 from dataclasses import dataclass

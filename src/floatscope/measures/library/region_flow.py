@@ -62,7 +62,8 @@ class RegionFlow(Measure):
 
     def compute(self, trace: Trace) -> xr.Dataset:
         flow, null = self._reveal(trace) if self.rows == "reveal" else self._answer(trace)
-        places, gold = regions.passages_of(trace), regions.gold_of(trace)
+        places = [name for name in names(trace) if name.startswith("passage ")]
+        gold = regions.gold_of(trace)
         # A prompt's regions never change; masked and revealed are not divided by their length.
         size = xr.DataArray(tokens(trace)[0], {"target": names(trace)}).sel(target=places)
 

@@ -39,10 +39,9 @@ class HeldRows:
 
 @dataclass(eq=False)
 class Layer:
-    """One layer in one forward: its arrays by name, as `floatscope.statistics` lists them.
+    """The arrays of one layer in one forward by name, (b, *dims) without "layer", of the chosen heads.
 
-    A tensor is (b, *dims) without "layer". Heads are the chosen ones. Sums run over this forward's queries,
-    and values of rows are of this forward's rows.
+    Sums run over this forward's queries, and values of rows are of this forward's rows.
     """
 
     values: Arrays = field(default_factory=dict)
@@ -86,8 +85,7 @@ class Captured:
         return replace(self, layers={}, stacked=Candidates(*whole))
 
     def rows(self, which: Sequence[Tensor]) -> Rows:
-        """For each prompt the rows `which` (counted from the forward's first candidate, as many as
-        each has; not all may have none). Once: what they are computed from is let go."""
+        """Return the rows `which` of each prompt, from the first candidate on; what they come from goes."""
         with exactly(self.labels.region):
             return self._rows(which)
 

@@ -21,9 +21,8 @@ from .shapes import Labels
 class ByRegion:
     """The queries of a forward labelled by their own region, and the group of each region.
 
-    Sums over the queries of region f and the keys of region r are the same in either order. If the queries
-    of every region are in one group, column sums by region give the flow and the column sums by group with
-    small products, and no weight is multiplied with the regions of keys.
+    If the queries of every region are in one group, column sums by region give the flow and the column sums
+    by group with small products, and no weight is multiplied with the regions of keys.
     """
 
     labels: Labels

@@ -85,8 +85,7 @@ def one_hot(index: Int[Tensor, "b n"], size: int) -> Float[Tensor, "b n s"]:
 
 
 def _own(mask: Tensor | None, visible: Visibility) -> bool:
-    """No mask, or the one that direction and padding made. An intervention puts another in its place; it
-    never writes into this one, which all layers share; nor is a window told by direction and padding."""
+    """Tell whether direction and padding alone made the mask; an intervention puts another in its place."""
     if visible.reach is not None:
         return False
     own = visible.mask

@@ -28,8 +28,7 @@ def massive(x: Float[Tensor, "b n d"]) -> tuple[Float[Tensor, "b n"], Int[Tensor
 def routed_experts(output: Any, batch: int) -> tuple[Int[Tensor, "b c q"], Float[Tensor, "b c q"]]:
     """Return the experts that a router chose for each position, strongest first, and their weights.
 
-    transformers' routers return (logits, expert weights, experts) over all tokens of a batch, not sorted by
-    weight.
+    transformers' routers return (logits, weights, experts) over all tokens of a batch, not sorted.
     """
     _, weight, expert = output  # (b·q, c) each
     order = weight.argsort(dim=-1, descending=True, stable=True)

@@ -268,10 +268,7 @@ def _interpolated(values: xr.Dataset, grid: np.ndarray) -> xr.Dataset:
 
 
 def by_example(a: xr.DataArray, b: xr.DataArray) -> tuple[np.ndarray, np.ndarray] | None:
-    """Both on the examples they share, by the names in coordinate `example`, in a's order.
-
-    An example that stands there several times is the mean of its values; None where none is shared.
-    """
+    """Return both on the examples they share, in a's order, means of repeated ones; None without."""
     names = [np.array(list(map(str, array["example"].values))) for array in (a, b)]
     shared = [name for name in dict.fromkeys(names[0]) if name in set(names[1])]
     if not shared:

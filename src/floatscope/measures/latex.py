@@ -52,10 +52,9 @@ def _escaped(special: re.Match[str]) -> str:
 def table(
     header: Row, groups: Sequence[Group], *, align: Sequence[str], caption: str, label: str
 ) -> str:
-    """A table environment: `groups` are rows that belong together, each with a heading of its own or "".
+    """Format a table environment; `groups` are rows that belong together, each with a heading or "".
 
-    `align` has a column's kind for each, as `tabular` takes it: "l", "r", "p{2.6in}". What does not fit
-    one column of a page goes over both.
+    `align` has the kind of each column, as `tabular` takes it. A wide table goes over both columns of a page.
     """
     every = [header, *(row for _, rows in groups for row in rows)]
     for row in every:

@@ -72,10 +72,9 @@ def draw_categories(axis: Axes, result: Result, name: str, label: str) -> None:
 
 
 def written(trace: Trace) -> Bool[np.ndarray, " e"]:
-    """Which reveals belong to the answer's text: all up to its end token, and that one.
+    """Find the reveals of the answer's text: all up to its end token, and that one.
 
-    A diffusion model fills what is left with the same token, and those rows would outvote the rest: of
-    the run of one token that ends the answer only the first counts.
+    Of the run of one token that fills the rest of an answer only the first counts.
     """
     final = trace.canvas.values[-1]
     final = final[final >= 0][int(trace.info["prompt_length"]) :]

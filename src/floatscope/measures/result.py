@@ -144,10 +144,7 @@ def tidy(data: xr.Dataset, name: str, beside: Sequence[str]) -> pd.DataFrame:
 
 
 def bounds_of(values: Any, attrs: Mapping[Any, Any]) -> intervals.Bounds | None:
-    """The range of a value, which its interval must not leave: by its unit, and `most` where it is given.
-
-    A measure of one's own may call something a share that goes beyond: then there are no bounds.
-    """
+    """Return the range of a value by its unit and `most`; None if values lie beyond it."""
     unit = str(attrs.get("units", ""))
     ranges = [ends for units, ends in _RANGES.items() if unit.startswith(units)]
     if not ranges or not values.size:
@@ -213,8 +210,7 @@ def summarise_joined(
 def side_by_side(examples: Sequence[xr.Dataset]) -> xr.Dataset:
     """Join examples along a new first dimension `example`; NaN where one lacks what another has.
 
-    Coordinates and attributes are those of the first. Examples that are alike are only stacked: concat
-    takes longer to align them than a measure to compute them.
+    Coordinates and attributes are those of the first. Examples alike are stacked, which is far faster.
     """
     first = examples[0]
     if "example" in first.sizes or not all(_alike(first, other) for other in examples[1:]):
@@ -240,11 +236,7 @@ def _alike(a: xr.Dataset, b: xr.Dataset) -> bool:
 def latex_table(
     frame: pd.DataFrame, labels: Sequence[str], numbers: Sequence[str], *, caption: str, label: str
 ) -> str:
-    """Format a tidy table for LaTeX: a group per value, its labels, mean with interval, further numbers.
-
-    `labels` are columns that say where a value stands, where the frame has them; `numbers` are columns
-    shown behind the mean.
-    """
+    """Format a tidy table for LaTeX: a group per value, its labels, mean with interval, and `numbers`."""
     labels = [name for name in frame.columns if name in labels]
     groups = []
     for name, rows in frame.groupby("value", sort=False):

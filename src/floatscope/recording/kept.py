@@ -25,8 +25,7 @@ _MOST_ROWS = 64 << 20  # bytes of revealed rows that are held
 class KeptSteps:
     """Steps in memory: one array for each statistic, with room for every step.
 
-    How many steps and positions there can be is mostly known before the first: a long trace is then in memory
-    once, and pages that no step reaches are never touched. Where more come, the arrays grow.
+    A long trace is in memory once, and pages that no step reaches are never touched. Arrays grow if needed.
     """
 
     outbox: Outbox
@@ -73,10 +72,9 @@ class KeptSteps:
 
 @dataclass(eq=False)
 class StoredSteps:
-    """Steps on their way into a store: as many in memory as are still under way.
+    """Steps on their way into a store, written by a thread in order.
 
-    A step's values arrive from the device one or two steps later; until then it has memory of its own. What
-    has arrived is written by a thread, in order, and let go.
+    A step's values arrive from the device one or two steps later; until then it has memory of its own.
     """
 
     outbox: Outbox
@@ -138,11 +136,7 @@ class PromptRecord:
 
 @dataclass(eq=False)
 class RevealedRows:
-    """The rows behind what was revealed: held on the device until they are many, then sent by prompt.
-
-    A step reveals a few rows of each prompt. Together a prompt's are one array of each kind, in the order in
-    which they were revealed.
-    """
+    """The rows behind what was revealed: held on the device until they are many, then sent by prompt."""
 
     recorded: Sequence[PromptRecord]
     dtype: np.dtype

@@ -96,10 +96,7 @@ def batch_values(captured: Captured, join: Joining) -> Iterator[tuple[Array, Ten
 
 
 def _together(array: Array, layers: Sequence[Layer], labels: Labels) -> Tensor | None:
-    """All layers of an array, (b, *dims), on one device; None where no layer has it.
-
-    A layer that has none among others that do, such as one without experts, has nothing in it.
-    """
+    """Stack an array of all layers, (b, *dims); None if no layer has it. A layer without it is NaN or −1."""
     some = [layer.values[array.name] for layer in layers if array.name in layer.values]
     if not some:
         return None

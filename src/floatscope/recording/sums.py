@@ -113,8 +113,7 @@ class FixedSums:
             state[:, : states[layer].shape[1]] = states[layer]
 
     def leave(self, columns: int) -> dict[str, Tensor]:
-        """Return what has been summed, with no more rows than there are. (A row of a finished block may see
-        keys that not every prompt has finished.)"""
+        """Return copies of the sums, with no more rows than there are."""
         left = {}
         for name, total in self.totals.items():
             rows = STATISTICS.arrays()[name].join is Join.ROWS

@@ -13,8 +13,7 @@ from ..trace import Trace
 class TraceStep:
     """A step's number, its tokens without padding (`ids`), and which of them are masked.
 
-    A trace of other weights, or one recorded under an intervention, is refused: a forward of this model would
-    not give what the trace holds.
+    A trace of other weights, or one recorded under an intervention, is refused.
     """
 
     def __init__(self, model: Model, trace: Trace, step: int) -> None:

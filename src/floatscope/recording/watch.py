@@ -92,11 +92,10 @@ def watch(
         raise UsageError(what, "Use model.trace with them, or watch outside their with block.")
     used = module.config._attn_implementation if model.net is module else "sdpa"
     if used not in ("sdpa", attention_hook.NAME):
-        warnings.warn(
-            f"{model.name} is set to {used}: while it is watched it computes attention by PyTorch's SDPA, "
-            "which gives the same to rounding",
-            stacklevel=2,
+        instead = (
+            "while it is watched it computes attention by PyTorch's SDPA, the same to rounding"
         )
+        warnings.warn(f"{model.name} is set to {used}: {instead}", stacklevel=2)
     several = isinstance(prompt, list | tuple) and not all(isinstance(i, int) for i in prompt)
     prompts: Any = prompt if several else [] if prompt is None else [prompt]
     encoded = [encode(model, each) for each in prompts]

@@ -72,6 +72,8 @@ class Generation:
         self.recorder.capture.foreign = True
         self.recorder.__enter__()
         self.closed = False
+        # Rows in a cache never change: sums are added up.
+        self._accumulates = model.direction is not Direction.BIDIRECTIONAL
         self.state: State  # of the last forward, as is what follows
         self._rows = 0  # of each prompt
         self._compared: set[int | None] = set()  # reaches whose masks were compared
@@ -88,11 +90,6 @@ class Generation:
     @property
     def canvas(self) -> Int[Tensor, "b k"]:
         return self.computed.canvas
-
-    @property
-    def _accumulates(self) -> bool:
-        """Rows in a cache never change: sums are added up."""
-        return self.model.direction is not Direction.BIDIRECTIONAL
 
     # Where it begins
 
@@ -410,8 +407,9 @@ class Generation:
 
     def _decoding(self, b: int, final: Int[Tensor, "n s"] | None) -> Decoding:
         model, offset, prompt = self.model, self._offsets[b], self.prompts[b]
-        states = [computed.canvas[b, offset:].tolist() for computed in self.forwards]
-        states.append(states[-1] if final is None else final[b, offset:].tolist())
+        canvases = [computed.canvas for computed in self.forwards]
+        canvases.append(canvases[-1] if final is None else final)
+        states = [canvas[b, offset:].tolist() for canvas in canvases]
         canvas = np.full((len(states), max(map(len, states))), ABSENT, dtype=np.int64)
         for t, ids in enumerate(states):
             canvas[t, : len(ids)] = ids

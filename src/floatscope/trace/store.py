@@ -148,8 +148,7 @@ def _encoding(data: xr.Dataset) -> dict[str, dict[str, tuple[int, ...]]]:
 def load(path: Path, schema: int, required: Mapping[str, type], *, lazy: bool) -> xr.Dataset:
     """Open a store after checking that it is a complete trace of this schema.
 
-    `required` are attributes and their types. Arrays are checked when they are read: now, or where
-    `lazy`, when they are needed.
+    `required` are attributes and their types. Arrays are checked when they are read, of a `lazy` trace later.
     """
     if not path.exists():
         raise _missing(path)
@@ -190,8 +189,7 @@ def load(path: Path, schema: int, required: Mapping[str, type], *, lazy: bool) -
 def unzipped(path: Path) -> Iterator[Path]:
     """Extract a zip file that holds one saved trace, as the live page saves it, into a temporary folder.
 
-    Archives of other origin may be hostile: compressed members, and members that claim more bytes than the
-    file has, are refused before anything is written.
+    Compressed members, and members that claim more bytes than the file has, are refused first.
     """
     remedy = "Give the zip file that the live page saves, or a directory written by Trace.save."
     with tempfile.TemporaryDirectory(prefix="floatscope-") as folder:

@@ -386,8 +386,7 @@ class Trace:
         return "\n".join(lines) + ">"
 
     def _repr_html_(self) -> str | None:
-        """Show the interactive view in a notebook; None, which shows the repr, where a trace has no attention
-        of single heads or has layers that see a window."""
+        """Show the interactive view in a notebook, where the trace has heads and no layer sees a window."""
         if "column_sum" not in self.data or is_local(self.data):
             return None
         embed = import_module("floatscope.report.embed")

@@ -75,16 +75,16 @@ class Unfinished:
         return self.path
 
     def _write_progress(self) -> None:
-        attributes = {PROGRESS: self._progress()}
-        root = {"attributes": attributes, "zarr_format": 3, "node_type": "group"}
+        root = {"attributes": {PROGRESS: self._progress()}, "zarr_format": 3, "node_type": "group"}
         store.write_root(self.path, root)
 
     def _progress(self) -> dict[str, Any]:
         return {**self._about, "room": self.room, "arrays": sorted(self._arrays)}
 
     def _writing(self) -> AbstractContextManager[None]:
-        remedy = f"{self.written} steps are there, and Trace.load opens them."
-        return store.writing(self.path, remedy)
+        return store.writing(
+            self.path, f"{self.written} steps are there, and Trace.load opens them."
+        )
 
 
 def load(path: Path, about: Mapping[str, Any], *, lazy: bool = False) -> xr.Dataset:
@@ -97,13 +97,12 @@ def load(path: Path, about: Mapping[str, Any], *, lazy: bool = False) -> xr.Data
 def _steps(path: Path, about: Mapping[str, Any]) -> xr.Dataset:
     steps, region = about["steps"], about["region"]
     variables = _variables(path, about) if steps else {}
-    nothing = np.zeros((0, len(region)), np.int64)
-    canvas = variables.pop(CANVAS).values if steps else nothing
+    canvas = variables.pop(CANVAS).values if steps else np.zeros((0, len(region)), np.int64)
     ids = [f"<{i}>" if i >= 0 else "" for i in canvas.ravel().tolist()]
     last = [f"<{i}>" for i in canvas[-1].tolist()] if steps else [""] * len(region)
-    mask, start = about["attributes"]["mask_id"], about["attributes"]["prompt_length"]
-    masked = canvas == (-2 if mask < 0 else mask)
-    masked[:, :start] = False
+    facts = about["attributes"]
+    masked = canvas == (-2 if facts["mask_id"] < 0 else facts["mask_id"])
+    masked[:, : facts["prompt_length"]] = False
     size = canvas.shape[1]
     variables["canvas"] = xr.Variable(("state", "key"), canvas.astype(np.int32))
     variables["change"] = xr.Variable(("tick", "key"), np.zeros(canvas.shape, np.int8))
@@ -120,9 +119,8 @@ def _steps(path: Path, about: Mapping[str, Any]) -> xr.Dataset:
     }
     if "entropy" in variables:
         coords["query"] = np.arange(size)
-    data = xr.Dataset(variables, coords)
-    data.attrs = {**about["attributes"], "unfinished": f"{len(steps)} of {about['room']} steps"}
-    return data
+    told = {**facts, "unfinished": f"{len(steps)} of {about['room']} steps"}
+    return xr.Dataset(variables, coords, told)
 
 
 def _variables(path: Path, about: Mapping[str, Any]) -> dict[str, xr.Variable]:

@@ -93,8 +93,7 @@ def _of_group(labels: Labels, heads: int, times: Tensor | None) -> Float[Tensor,
 
 
 def _values(view: View, regions: bool, whole: bool) -> Float[Tensor, "n v k"] | None:
-    """What a row's weights are multiplied with: regions as ones and zeros, the rollout's state, and ones,
-    which regions make up for where every key is in one."""
+    """Put side by side what weights are multiplied with: regions, the rollout's state, and ones if needed."""
     beside = [view.labels.by_region] if regions else []
     beside += [] if view.state is None else [view.state.float().mT]
     if whole and not (regions and view.labels.every_key):

@@ -13,10 +13,9 @@ _TINY = 1e-30
 
 
 def columns(view: View) -> Arrays:
-    """Closed form: Σ_i q_i·k_j = (Σ_i q_i)·k_j, the sum over the queries that see j.
+    """Compute the sums over the queries that see a key j: Σ_i q_i·k_j = (Σ_i q_i)·k_j.
 
-    Whoever sees key j, every later query does too, so those sums are suffix sums; where rows see a
-    window, the difference of two.
+    All queries behind one that sees j see it too: these are suffix sums; in a window, the difference of two.
     """
     query, key, labels = view.query.float(), view.key.float(), view.labels
     norm = torch.linalg.vector_norm(query, dim=-1, keepdim=True)  # (b, h, q, 1)
@@ -70,8 +69,7 @@ def _of_all(
 
 
 def _viewers(view: View) -> Callable[[Tensor, Tensor | None], Tensor]:
-    """A function of weights (b, h, q, 1) and values (b, h, q, v): the sum for each key, over those
-    who see it, of weight · value (or of the weights alone), as (b, h, k, v)."""
+    """Return a function that sums weight · value, (b, h, q, v), over the queries that see each key."""
     visible = view.visible
     last = visible.last_visible.contiguous()  # (b, q), never falling
     keys = torch.arange(visible.keys, device=last.device).expand(len(last), -1).contiguous()

@@ -15,8 +15,7 @@ _trusted: "WeakSet[nn.Module]" = WeakSet()
 
 @contextmanager
 def trusting(modules: Sequence[nn.Module]) -> Iterator[None]:
-    """Inside, these modules' weights do not change: what is known of weights that count no changes is
-    kept until the end. (Made in inference mode, they count none.)"""
+    """Keep factors of weights that count no changes (made in inference mode): inside, they have none."""
     for module in modules:
         if _version(module) < 0:
             _factors.pop(module, None)

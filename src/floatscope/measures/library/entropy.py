@@ -59,10 +59,7 @@ Totals = Float[np.ndarray, "layer head kind"]
 
 
 def entropy_totals(trace: Trace) -> tuple[Totals, Totals]:
-    """Sum entropies over steps and over the rows of each kind (ROWS), and count those rows.
-
-    From sums that were recorded on the model's device, or from the rows themselves where these were kept.
-    """
+    """Sum entropies over steps and the rows of each kind (ROWS), from rows or group sums; count the rows."""
     if "entropy" not in trace.data:
         sums = trace.entropy_sum.transpose("layer", "head", "group", "step")
         rows = trace.entropy_rows.transpose("layer", "group", "step")

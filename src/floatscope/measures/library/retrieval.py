@@ -119,10 +119,7 @@ def _chance(trace: Trace, inside: np.ndarray, ids: np.ndarray) -> Float[np.ndarr
 
 
 def _count(copy: Float[np.ndarray, "n c"], threshold: float) -> tuple[float, float, float]:
-    """Count the heads whose mean over examples reaches the threshold, with an interval of the count.
-
-    The interval is a percentile bootstrap over examples (1,000 draws, 95 %).
-    """
+    """Count heads whose mean reaches the threshold, with a bootstrap interval (1,000 draws, 95 %)."""
     copy = copy[~np.isnan(copy).all(1)]
     if not len(copy):
         return np.nan, np.nan, np.nan

@@ -441,9 +441,7 @@ def _require_arrays(statistic: Statistic, values: Any, view: View) -> None:
             )
 
 
-def _by_group(
-    entropy: Float[Tensor, "b h q"], labels: Labels, max_entropy: Float[Tensor, "b 1 q"]
-) -> Arrays:
+def _by_group(entropy: Float[Tensor, "b h q"], labels: Labels, max_entropy: Tensor) -> Arrays:
     """Entropies summed over the queries of each group; those of one visible key are NaN, and not counted."""
     rows = entropy.nan_to_num().mT[:, None]  # (b, 1, q, h)
     total = backend.region_totals(labels.of_group.mT, rows)[:, 0]  # (b, g, h)

@@ -103,15 +103,11 @@ def _require_shapes(
     if causal and q > key.shape[2]:
         refuse(f"{q} causal queries of {key.shape[2]} keys", "Queries are the last positions.")
     if mask is not None and mask.dtype != torch.bool:
-        refuse(
-            f"a mask of {mask.dtype}",
-            "Give booleans, True where a query may see: mask.bool() of ones and zeros, mask == 0 of "
-            "numbers that are added to scores.",
-        )
-    if mask is not None and (
-        mask.ndim != 4 or any(m not in (1, n) for m, n in zip(mask.shape, whole, strict=True))
-    ):
-        refuse(f"mask {tuple(mask.shape)}", f"Give four dimensions that broadcast to {whole}.")
+        ways = "mask.bool() of ones and zeros, mask == 0 of numbers that are added to scores"
+        refuse(f"a mask of {mask.dtype}", f"Give booleans, True where a query may see: {ways}.")
+    sizes = whole if mask is None else tuple(mask.shape)
+    if len(sizes) != 4 or any(m not in (1, n) for m, n in zip(sizes, whole, strict=True)):
+        refuse(f"mask {sizes}", f"Give four dimensions that broadcast to {whole}.")
     if groups is not None and (groups.is_floating_point() or groups.shape not in ((q,), (b, q))):
         kind = f"{tuple(groups.shape)} of {groups.dtype}"
         refuse(f"groups {kind}", f"Give whole numbers, ({q},) or ({b}, {q}).")

@@ -113,31 +113,30 @@ def _rows_sum_to_one(probe: Probe) -> Problem:
     labels = Labels(one, 1, one, 1)
     layers = sorted({0, model.n_layers - 1})
     capture = Capture(model, {"mass"}, layers, range(model.n_heads))
-    truth: dict[int, Tensor] = {}
-    largest: dict[int, float] = {}
+    truth: dict[int, tuple[Tensor, float]] = {}
 
     def compare(call: attention_hook.Call, proceed: attention_hook.Proceed) -> Tensor:
         if call.layer in layers:
             view = View.of(call, visible, labels)
-            truth[call.layer] = attention(view).sum(2)  # (b, h, k)
-            largest[call.layer] = float(scores(view).abs().max())
+            largest = float(scores(view).abs().max())
+            truth[call.layer] = attention(view).sum(2), largest  # (b, h, k)
         return proceed(call)
 
     forward = Forward(visible, labels, (0, 1), cached=False)
     with attention_hook.attach(model.net, compare), capture, capture.forward(forward) as captured:
         model.logits(ids)
-    for layer in layers:
+    for layer, (expected, largest) in truth.items():
         column = captured.layers[layer].values["column_sum"]
         total = column.sum(-1) / _SIZE
-        off = float((column[:, 0] - truth[layer]).abs().max())
+        off = float((column[:, 0] - expected).abs().max())
         if not float((total - 1).abs().max()) <= 1e-3:
             what = f"rows of layer {layer} sum to {float(total.flatten()[0]):.4g}"
         elif not off <= max(_TOLERANCE[model.dtype], 1e-5):  # statistics are float32 at best
             what = f"column sums of layer {layer} are off by {off:.2g}"
         else:
             continue
-        if largest[layer] > _LARGEST_SCORE:
-            return f"attention scores reach {largest[layer]:.2g}, so that {what}", _SCORES
+        if largest > _LARGEST_SCORE:
+            return f"attention scores reach {largest:.2g}, so that {what}", _SCORES
         return what, _TRANSFORMERS
     return None
 

@@ -84,9 +84,7 @@ class Measure(Configured):
     def _computed(self, trace: Trace) -> xr.Dataset:
         values, gave = self.compute(trace), f"{type(self).__name__}.compute gave"
         if not isinstance(values, xr.Dataset):
-            remedy = (
-                'Return xr.Dataset({"value": array}), with "value_null" beside it if there is one.'
-            )
+            remedy = 'Return xr.Dataset({"value": array}), with "value_null" where there is one.'
             raise UsageError(f"{gave} a {type(values).__name__}, not an xarray Dataset", remedy)
         for name, array in values.data_vars.items():
             if array.dtype.kind not in "biuf":

@@ -46,13 +46,10 @@ class Comparison:
         """Format `table()` for a paper that uses booktabs: means with 95 % intervals, differences."""
         measure = type(self.results[0].measure).__name__
         models = ", ".join(map(str, self.data["model"].values))
-        return latex_table(
-            self.table(),
-            [str(dim) for dim in self.data.dims],
-            ["null"],
-            caption=caption or f"{measure} of {models}.",
-            label=label or f"tab:{dashed(measure)}-compared",
-        )
+        caption = caption or f"{measure} of {models}."
+        label = label or f"tab:{dashed(measure)}-compared"
+        dims = [str(dim) for dim in self.data.dims]
+        return latex_table(self.table(), dims, ["null"], caption=caption, label=label)
 
     def plot(self, *values: str, **size: Any) -> Figure:
         """A panel per value and category: models as lines on one scale, bands, dotted nulls.

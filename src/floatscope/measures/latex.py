@@ -7,9 +7,8 @@ Cells come as plain text, as a page would show them, and are escaped here and no
 import re
 from collections.abc import Sequence
 
-_SYMBOLS = (
-    "× times · cdot ∞ infty → to ≤ leq ≥ geq ≠ neq ≈ approx ± pm Σ Sigma Δ Delta λ lambda".split()
-)
+_MATH = "× times · cdot ∞ infty → to ≤ leq ≥ geq ≠ neq ≈ approx ± pm Σ Sigma Δ Delta λ lambda"
+_SYMBOLS = _MATH.split()
 _ESCAPED = {
     "\\": r"\textbackslash{}",
     "~": r"\textasciitilde{}",

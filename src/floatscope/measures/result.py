@@ -74,13 +74,10 @@ class Result:
 
     def latex(self, *, caption: str = "", label: str = "") -> str:
         """Format `table()` for a paper that uses booktabs: mean with 95 % interval, null and n."""
-        return latex_table(
-            self.table(),
-            [str(dim) for dim in self.data.dims],
-            ["null", "n"],
-            caption=caption or f"{type(self.measure).__name__} of {self.model}, n = {self.n}.",
-            label=label or f"tab:{dashed(type(self.measure).__name__)}",
-        )
+        measure, dims = type(self.measure).__name__, [str(dim) for dim in self.data.dims]
+        caption = caption or f"{measure} of {self.model}, n = {self.n}."
+        label = label or f"tab:{dashed(measure)}"
+        return latex_table(self.table(), dims, ["null", "n"], caption=caption, label=label)
 
     def plot(self, **size: Any) -> Figure:
         """Draw the measure's figure.
@@ -250,10 +247,6 @@ def latex_table(
             for row in rows.to_dict("records")
         ]
         groups.append((f"{name} ({unit})" if unit else str(name), lines))
-    return latex.table(
-        [*labels, "mean [95 %]", *numbers],
-        groups,
-        align="l" * len(labels) + "r" * (1 + len(numbers)),
-        caption=caption,
-        label=label,
-    )
+    header = [*labels, "mean [95 %]", *numbers]
+    align = "l" * len(labels) + "r" * (1 + len(numbers))
+    return latex.table(header, groups, align=align, caption=caption, label=label)

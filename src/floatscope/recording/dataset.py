@@ -23,9 +23,7 @@ from .kept import KeptSteps, PromptRecord
 from .step_record import Shape
 
 _ROW_DIMS = {"row_key": "rank", "row_weight": "rank", "row_flow": "target"}  # the last dimension
-_OF_MODEL = (
-    "model family fingerprint direction block_size shift mask_id end_ids width dtype".split()
-)
+_FACTS = "model family fingerprint direction block_size shift mask_id end_ids width dtype".split()
 Named = dict[str, object]
 
 
@@ -109,7 +107,7 @@ class DatasetBuilder:
         facts: Named = {
             "prompt_length": len(prompt.ids),
             "gold": prompt.gold or "",
-            **{name: model.facts[name] for name in _OF_MODEL},
+            **{name: model.facts[name] for name in _FACTS},
             "sampler": self.sampler.describe(),
             "interventions": [edit.described or type(edit).__name__ for edit in model.edits],
         }

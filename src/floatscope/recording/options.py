@@ -12,9 +12,7 @@ COARSE, REGIONS = "coarse", "regions"
 BY_GROUP = frozenset(("groups", "head_mean", "entropy_mean"))  # statistics that tell queries apart
 
 # What people ask a trace for, and is too large for one.
-_RESIDUALS = (
-    "Write it to disk: model.activations(prompts, sampler, out=DIR, layers=…, positions=…)."
-)
+_RESIDUALS = "Write it to disk: model.activations(prompts, sampler, out=DIR, layers=…)."
 _PATTERN = "A trace holds sums; whole rows are model.pattern(trace, step=…, layer=…, head=…)."
 _ELSEWHERE = dict.fromkeys(("residual", "residuals", "activations", "hidden_states"), _RESIDUALS)
 _ELSEWHERE |= dict.fromkeys(("pattern", "attention", "attentions"), _PATTERN)

@@ -205,9 +205,7 @@ def _piece(
     return some.contiguous() if some.is_cuda else some  # a GPU sends what has no gaps
 
 
-def _laid_out(
-    some: Tensor, size: int, hidden: Bool[Tensor, "n width"] | None, behind: int = 0
-) -> Tensor:
+def _laid_out(some: Tensor, size: int, hidden: Tensor | None, behind: int = 0) -> Tensor:
     """Pad (n, …, width) to `size` columns from column `behind` on; hidden and missing ones are NaN or −1."""
     width = some.shape[-1]
     if width == size and hidden is None and not behind:

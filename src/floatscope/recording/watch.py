@@ -92,9 +92,7 @@ def watch(
         raise UsageError(what, "Use model.trace with them, or watch outside their with block.")
     used = module.config._attn_implementation if model.net is module else "sdpa"
     if used not in ("sdpa", attention_hook.NAME):
-        instead = (
-            "while it is watched it computes attention by PyTorch's SDPA, the same to rounding"
-        )
+        instead = "while it is watched it computes PyTorch's SDPA, the same to rounding"
         warnings.warn(f"{model.name} is set to {used}: {instead}", stacklevel=2)
     several = isinstance(prompt, list | tuple) and not all(isinstance(i, int) for i in prompt)
     prompts: Any = prompt if several else [] if prompt is None else [prompt]
@@ -312,10 +310,8 @@ def _of_rows(
     return ids, None if bool(rows.all()) else rows
 
 
-def _cached(
-    ids: Int[Tensor, "b q"], padding: Tensor, positions: Any, before: Int[Tensor, "b past"]
-) -> Computed:
-    """Find the columns of a forward with a cache: behind those that it holds, or among them."""
+def _cached(ids: Tensor, padding: Tensor, positions: Any, before: Tensor) -> Computed:
+    """Find the columns of a forward with a cache: behind those that it holds, `before`, or among them."""
     q, past = ids.shape[1], before.shape[1]
     if isinstance(positions, Tensor):
         columns = positions.to(ids.device).expand(len(ids), -1) + padding[:, None]  # (b, q)

@@ -137,9 +137,8 @@ class CheckedStore(LocalStore):
 def _form(metadata: dict[str, Any], steps: int | None) -> tuple[list[int], list[int], int]:
     """Return an array's shape, the shape of a part, and the bytes of a value."""
     grid = "chunk_grid.configuration.chunk_shape"
-    untrusted.require_fields(
-        metadata, {"shape": list, grid: list, "data_type": str, "codecs": list}
-    )
+    kinds = {"shape": list, grid: list, "data_type": str, "codecs": list}
+    untrusted.require_fields(metadata, kinds)
     shape, chunks = metadata["shape"], metadata["chunk_grid"]["configuration"]["chunk_shape"]
     numbers = all(type(n) is int and n >= 0 for n in (*shape, *chunks))
     if not numbers or len(shape) != len(chunks) or 0 in chunks:

@@ -83,7 +83,7 @@ class Unfinished:
 
     def _writing(self) -> AbstractContextManager[None]:
         return store.writing(
-            self.path, f"{self.written} steps are there, and Trace.load opens them."
+            self.path, f"Trace.load opens the {self.written} steps that are there."
         )
 
 

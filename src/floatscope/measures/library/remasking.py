@@ -91,9 +91,7 @@ def remasked(
     ones, positions of the prompt the control's.
     """
     if model.mask_id is None:
-        raise UsageError(
-            f"{model.name} has no mask token", "Give a diffusion model and its traces."
-        )
+        raise UsageError(f"{model.name} has no mask token", "Give a diffusion model.")
     numbers = chosen(steps, trace.n_steps, "step")
     size = trace.data.sizes["key"]
     values = np.full((len(Remasking.units), len(numbers), size), np.nan)

@@ -64,8 +64,8 @@ class RetrievalHeads(Measure):
     def compute(self, trace: Trace) -> xr.Dataset:
         rows, gold = trace.rows, gold_of(trace)
         key = rows["row_key"].isel(rank=0).transpose("event", "layer", "head")
-        values: dict[str, Any] = dict.fromkeys(("copy", "copy_null"), np.nan)
-        values |= dict.fromkeys(("evidence", "evidence_null"), np.nan)
+        names = ("copy", "copy_null", "evidence", "evidence_null")
+        values: dict[str, Any] = dict.fromkeys(names, np.nan)
         luck = np.zeros(0)
         if gold is not None and len(key):
             counted = written(trace)

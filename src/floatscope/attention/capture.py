@@ -157,7 +157,7 @@ class Capture:
             return
         group, region = inputs["group"], inputs["region"]
         labels = replace(forward.labels, group=group, region=region, at=visible.at)
-        states = self.rollout.set_aside()
+        states, self.rollout.kept = self.rollout.kept, {}  # none of the earlier forwards counts
         # An intervention may read what a branch has made before the branch ends.
         if self.model.device.type == "cuda" and not self.model.edits and self.branches:
             self._beside = Beside()
@@ -167,7 +167,8 @@ class Capture:
             self._join()
         finally:  # the forward that it is recorded for is still to come
             self._forward, self._layers, self._calls, self._beside = forward, layers, 0, None
-            self.rollout.take_back(states)
+            self.rollout.kept = states
+            self.rollout.begin()
 
     def replayed(self, left: dict[int, Layer]) -> None:
         """All that was captured has been taken elsewhere, but what is left here."""

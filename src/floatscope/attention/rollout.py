@@ -14,7 +14,6 @@ from torch import Tensor
 from .forward import Forward
 
 State = Float[Tensor, "b k r"]
-Kept = dict[int, tuple[list[int], Tensor]]  # by layer: whose, and the state of every row
 
 
 @dataclass(eq=False)
@@ -23,19 +22,12 @@ class Rollout:
 
     # With a cache of fixed size: the states, (b, k, r) by layer, in memory that stays where it is.
     fixed: dict[int, Tensor] = field(default_factory=dict)
-    kept: Kept = field(default_factory=dict)  # with one that grows
+    # With one that grows, by layer: whose, and the state of every row.
+    kept: dict[int, tuple[list[int], Tensor]] = field(default_factory=dict)
     _state: Tensor | None = None  # up to this layer
 
     def begin(self) -> None:
         self._state = None
-
-    def set_aside(self) -> Kept:
-        """A forward that is recorded knows none of the earlier ones."""
-        kept, self.kept = self.kept, {}
-        return kept
-
-    def take_back(self, kept: Kept) -> None:
-        self.kept, self._state = kept, None
 
     def of(self, prompts: Sequence[int]) -> dict[int, State]:
         """With a cache: the state of every earlier row, by layer; they may be put into `fixed`."""

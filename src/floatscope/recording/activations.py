@@ -5,7 +5,7 @@ depend on how many prompts there are. Nothing is measured here.
 """
 
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -90,12 +90,10 @@ class Streaming(Watcher):
             sizes = (self._lengths + self.sampler.length).tolist()
             self._chosen = [chosen(self.positions, size, "position") for size in sizes]
 
-    def forward(self, state: State) -> AbstractContextManager[object]:
-        return self._watch(state) if state.step in self.steps else nullcontext()
-
     @contextmanager
-    def _watch(self, state: State) -> Iterator[None]:
-        self._rows, self._select = {}, self._selected(state)
+    def forward(self, state: State) -> Iterator[None]:
+        if state.step in self.steps:
+            self._rows, self._select = {}, self._selected(state)
         try:
             yield
         finally:

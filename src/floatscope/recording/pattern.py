@@ -13,7 +13,7 @@ from ..errors import UsageError
 from ..models import Model, attention_hook
 from ..models.select import Choice, chosen
 from ..trace import Trace, readable
-from .trace_step import TraceStep
+from .finished import TraceStep
 
 _LIMIT = 8_000_000_000  # bytes
 

@@ -28,9 +28,7 @@ class Together:
     """The layers that wait. `add` them while it `fits`; `view` is of all, and `apart` cuts its sums."""
 
     layers: list[int] = field(default_factory=list)
-    _call: attention_hook.Call | None = None  # of the first
-    _forward: Forward | None = None
-    _room: "_Room | None" = None
+    _first: "tuple[attention_hook.Call, Forward, _Room] | None" = None
 
     def short(self, call: attention_hook.Call) -> bool:
         """It is worth while."""
@@ -40,33 +38,31 @@ class Together:
 
     def fits(self, call: attention_hook.Call, forward: Forward) -> bool:
         """There is room, and the layer is like those that wait."""
-        first, room = self._call, self._room
-        if first is None or room is None:
+        if self._first is None:
             return True
-        alike = forward is self._forward and call.mask is first.mask and call.scale == first.scale
+        first, seen, room = self._first
+        alike = forward is seen and call.mask is first.mask and call.scale == first.scale
         alike = alike and call.causal == first.causal and room.fits(call.query, call.key)
         return alike and len(self.layers) < len(room.query)
 
     def add(self, call: attention_hook.Call, forward: Forward, lse: Float[Tensor, "b h q"]) -> None:
-        if self._room is None:
-            self._call, self._forward = call, forward
-            self._room = _take_room(call.query, call.key)
-        n = len(self.layers)
-        self._room.query[n].copy_(call.query)
-        self._room.key[n].copy_(call.key)
-        self._room.lse[n].copy_(lse)
+        if self._first is None:
+            self._first = call, forward, _take_room(call.query, call.key)
+        room, n = self._first[2], len(self.layers)
+        room.query[n].copy_(call.query)
+        room.key[n].copy_(call.key)
+        room.lse[n].copy_(lse)
         self.layers.append(call.layer)
 
     @property
     def forward(self) -> Forward:
-        assert self._forward is not None
-        return self._forward
+        assert self._first is not None
+        return self._first[1]
 
     def view(self) -> View:
         """All layers that wait, one behind the other in the axis of prompts."""
-        call, forward, room, n = self._call, self.forward, self._room, len(self.layers)
-        assert call is not None
-        assert room is not None
+        assert self._first is not None
+        (call, forward, room), n = self._first, len(self.layers)
         query, key, lse = (whole[:n].flatten(0, 1) for whole in room.whole)
         first = View.of(call, forward.visible, forward.labels)
         return replace(first, query=query, key=key, lse=lse, labels=forward.repeated(n))
@@ -79,9 +75,9 @@ class Together:
         return dict(zip(self.layers, by_layer, strict=True))
 
     def clear(self) -> None:
-        if self._room is not None:
-            _kept.room = self._room
-        self.layers, self._call, self._forward, self._room = [], None, None, None
+        if self._first is not None:
+            _kept.room = self._first[2]
+        self.layers, self._first = [], None
 
 
 @dataclass(frozen=True, eq=False)

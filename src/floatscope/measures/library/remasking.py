@@ -18,7 +18,7 @@ from ...errors import UsageError
 from ...models import Model
 from ...models.select import Choice, chosen
 from ...plots import POSITIVE, Figure, lines
-from ...recording.trace_step import TraceStep
+from ...recording.finished import TraceStep
 from ...trace import Trace
 from ..base import Measure
 from ..result import Result

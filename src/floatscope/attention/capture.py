@@ -104,10 +104,9 @@ class Capture:
             yield Captured(self._layers, forward.labels, self.top, first, settled, forward.partial)
             self._measure_waiting()
             if self._calls != self.model.n_layers:
-                raise CaptureError(
-                    f"{self._calls} attention calls seen in a forward of {self.model.n_layers} layers",
-                    "Another library may have replaced the model's attention; load it afresh.",
-                )
+                seen = f"{self._calls} attention calls seen in a forward of {self.model.n_layers} layers"
+                remedy = "Another library may have replaced the model's attention; load it afresh."
+                raise CaptureError(seen, remedy)
         finally:
             self._forward = None
             self._waiting.clear()
@@ -435,11 +434,12 @@ def _require_arrays(statistic: Statistic, values: Any, view: View) -> None:
         fits = shape is not None and len(shape) == len(sizes)
         if not fits or any(n not in (None, m) for n, m in zip(sizes, shape or (), strict=True)):
             dims = ", ".join(["b", *(dim for dim in array.dims if dim != "layer")])
-            raise CaptureError(
-                f"statistic {statistic.name!r} gave {array.name} as {shape or type(values).__name__}",
-                f"Return a mapping with {array.name} as a tensor ({dims}); the last one has a value for "
-                f"each of {rows} rows (Join.ROWS) or of {view.key.shape[2]} keys.",
+            gave = f"{array.name} as {shape or type(values).__name__}"
+            last = f"{rows} rows (Join.ROWS) or {view.key.shape[2]} keys"
+            remedy = (
+                f"Return a mapping with {array.name} as a tensor ({dims}), the last one of {last}."
             )
+            raise CaptureError(f"statistic {statistic.name!r} gave {gave}", remedy)
 
 
 def _by_group(entropy: Float[Tensor, "b h q"], labels: Labels, max_entropy: Tensor) -> Arrays:

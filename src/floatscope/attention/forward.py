@@ -79,16 +79,14 @@ class Forward:
         """Return this forward for a layer on another device; made once for each."""
         if self.labels.region.device == device:
             return self
-        made: Forward = self._once(device, lambda: moved(self, device))
-        return made
+        return self._once(device, lambda: moved(self, device))
 
     def within(self, reach: int | None) -> "Forward":
         """Return this forward for a layer that sees so far to either side; made once for each."""
         visible = self.visible.within(reach)
         if reach is None or visible is self.visible:
             return self
-        made: Forward = self._once(("reach", reach), lambda: replace(self, visible=visible))
-        return made
+        return self._once(("reach", reach), lambda: replace(self, visible=visible))
 
     def repeated(self, n: int) -> Labels:
         """Return the labels of n layers, as of further prompts; made once for each number."""
@@ -97,8 +95,7 @@ class Forward:
             group, region = (x.repeat(n, 1) for x in (self.labels.group, self.labels.region))
             return replace(self.labels, group=group, region=region)
 
-        labels: Labels = self._once(("layers", n), make)
-        return labels
+        return self._once(("layers", n), make)
 
     @cached_property
     def settling(self) -> Labels:

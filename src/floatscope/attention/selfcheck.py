@@ -29,9 +29,8 @@ def check(model: Model) -> None:
     generator = torch.Generator().manual_seed(0)
     ids = torch.randint(0, model.vocab_size, (1, _SIZE), generator=generator).to(model.device)
     probe = Probe(model, ids)
-    for name, one in CHECKS.items():
-        problem = one(probe)
-        if problem:
+    for name, find_problem in CHECKS.items():
+        if problem := find_problem(probe):
             what, remedy = problem
             raise ModelError(f"self-check '{name}' failed for {model.name}: {what}", remedy)
 

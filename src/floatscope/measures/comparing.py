@@ -71,8 +71,11 @@ class Comparison:
             flat = list(axes.flat)[: len(shown)]
             for axis, (name, where) in zip(flat, shown, strict=True):
                 self._panel(axis, name, where)
-            for name in dict.fromkeys(v for v, _ in shown):
-                _one_scale([x for x, (v, _) in zip(flat, shown, strict=True) if v == name])
+            for name in {v for v, _ in shown}:  # one scale for each value
+                same = [x for x, (v, _) in zip(flat, shown, strict=True) if v == name]
+                low, high = zip(*(axis.get_ylim() for axis in same), strict=True)
+                for axis in same:
+                    axis.set_ylim(min(0, *low), max(high))
             legend(figure, flat[0])
             note = f"{self.results[0].measure!r} · {self.data.attrs['interval']}; dotted: null"
             headline(figure, note)
@@ -112,12 +115,6 @@ def _panels(array: xr.DataArray) -> list[dict[Any, Any]]:
         return [{}]
     labels = array.dropna(rest[0], how="all")[rest[0]].values
     return [{rest[0]: x} for x in labels] if len(rest) == 1 and 0 < len(labels) <= _PANELS else []
-
-
-def _one_scale(axes: list[Any]) -> None:
-    limits = [axis.get_ylim() for axis in axes]
-    for axis in axes:
-        axis.set_ylim(min(0, *(low for low, _ in limits)), max(high for _, high in limits))
 
 
 def compare(
@@ -197,10 +194,11 @@ def _paired(results: Sequence[Result], left: list[str]) -> list[xr.Dataset]:
     """The examples that all results have, in one order."""
     for result in results:
         if "example" not in result.examples.coords:
-            raise UsageError(
-                f"expected examples with ids, but a result of {result.model or 'a model'} has none",
-                "Measure traces, or give result.examples a coordinate `example`; or use paired=False.",
+            what = (
+                f"expected examples with ids, but a result of {result.model or 'a model'} has none"
             )
+            remedy = "Measure traces, give result.examples a coordinate `example`, or paired=False."
+            raise UsageError(what, remedy)
     common, places = pair(*([str(i) for i in r.examples["example"].values] for r in results))
     for result in results:
         if result.n > len(common):

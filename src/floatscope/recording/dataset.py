@@ -61,11 +61,8 @@ class DatasetBuilder:
             "block": (("tick", "edge"), decoding.block.astype(np.int32)),
         }
         if not kept:
-            warnings.warn(
-                f"none of the chosen steps was reached: decoding ended after {decoding.steps}; "
-                "this trace holds no statistics",
-                stacklevel=2,
-            )
+            what = f"none of the chosen steps was reached: decoding ended after {decoding.steps}"
+            warnings.warn(f"{what}; this trace holds no statistics", stacklevel=2)
             return xr.Dataset(variables, coords, attributes)
         arrays = recorded.kept.arrays if isinstance(recorded.kept, KeptSteps) else {}
         for name, about in STATISTICS.arrays().items():

@@ -85,10 +85,8 @@ def reading_states(model: Model, trace: Trace, steps: list[int], options: TraceO
         options: what to keep; with `groups="regions"`.
     """
     if not model.is_diffusion or model.block is not None:
-        raise UsageError(
-            f"{model.name}: rows that are masked at two states do not see the same canvas",
-            "States are compared in diffusion models whose rows see every position.",
-        )
+        what = f"{model.name}: rows that are masked at two states do not see the same canvas"
+        raise UsageError(what, "Compare states of diffusion models whose rows see every position.")
     canvas = trace.canvas.values[[*trace.data["step"].values[steps], -1]]  # (state, position)
     masked = trace.data["masked"].values[steps]
     last = np.where(masked.any(0), len(steps) - 1 - masked[::-1].argmax(0), -1)
@@ -178,23 +176,16 @@ class TraceStep:
 def _require_same(model: Model, trace: Trace) -> None:
     """Refuse a trace of other weights or under an intervention, and a model under one."""
     if trace.info.get("fingerprint") != model.fingerprint:
-        raise UsageError(
-            f"expected a trace of {model.name} ({model.fingerprint}), got one of "
-            f"{trace.info['model']} ({trace.info.get('fingerprint')})",
-            "Load the model that was traced, with the same dtype.",
-        )
+        other = f"{trace.info['model']} ({trace.info.get('fingerprint')})"
+        what = f"expected a trace of {model.name} ({model.fingerprint}), got one of {other}"
+        raise UsageError(what, "Load the model that was traced, with the same dtype.")
     if "stale" in trace.data:
-        raise UsageError(
-            f"this trace was decoded with the approximate cache {trace.info['cache']!r}, whose contents "
-            "are not stored",
-            "Trace with cache=None.",
-        )
+        what = f"the approximate cache {trace.info['cache']!r} of this trace is not stored"
+        raise UsageError(what, "Trace with cache=None.")
     if trace.interventions:
-        raise UsageError(
-            f"this trace was decoded under {' + '.join(trace.interventions)}, whose effect on a step is "
-            "not stored",
-            "Trace without the intervention.",
-        )
+        edits = " + ".join(trace.interventions)
+        what = f"this trace was decoded under {edits}, whose effect on a step is not stored"
+        raise UsageError(what, "Trace without the intervention.")
     if model.edits:
         what = "an intervention is active on this model, but none was when the trace was recorded"
         raise UsageError(what, "Call this outside the intervention's `with` block.")

@@ -275,10 +275,9 @@ class Recorder(Watcher):
         cells = sum(math.prod(sizes.get(dim, 1) for dim in array.dims) for array in arrays)
         total = cells * len(self.steps) * self.dtype.itemsize * len(self.prompts)
         if total > _LARGE:
+            remedy = "Use keep=, layers=, heads=, steps=, smaller batches or dtype='float16'."
             warnings.warn(
-                f"these traces will take about {readable(total)} of memory. Keep less with keep=, "
-                "layers=, heads= or steps=, smaller batches, or dtype='float16'.",
-                stacklevel=2,
+                f"these traces will take about {readable(total)} of memory. {remedy}", stacklevel=2
             )
 
 

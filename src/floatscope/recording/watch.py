@@ -83,10 +83,8 @@ def watch(
         if options.get("keep") is None:
             options["keep"] = _OF_QK
         if unknown := sorted(TraceOptions(**options).kept - set(_OF_QK)):
-            raise UsageError(
-                f"{unknown[0]!r} of a network that does not use transformers' attention interface",
-                f"keep takes {', '.join(_OF_QK)} of a {type(network).__name__}.",
-            )
+            what = f"{unknown[0]!r} of a network without transformers' attention interface"
+            raise UsageError(what, f"keep takes {', '.join(_OF_QK)} of a {type(network).__name__}.")
     if model.edits:
         what = "interventions are in force, which follow the steps of Floatscope's own decodings"
         raise UsageError(what, "Use model.trace with them, or watch outside their with block.")
@@ -148,10 +146,10 @@ class Session:
         """
         n = len(self.generations)
         if not n:
-            raise UsageError(
-                "no forward of the network was seen",
-                "Call the network itself inside the with block: network(input_ids=…), network.generate(…).",
+            remedy = (
+                "Inside the with block, call network(input_ids=…) or network.generate(…) itself."
             )
+            raise UsageError("no forward of the network was seen", remedy)
         if generation not in (range(n) if n > 1 else (None, 0)):
             what = f"generation {generation}, and {n} generations were watched"
             raise UsageError(what, f"Say which: session.trace(generation=0), …, {n - 1}.")
@@ -269,10 +267,9 @@ def _stored(cache: Any) -> int:
     keys = first[0] if isinstance(first, list | tuple) else getattr(first, "keys", None)
     stored = int(keys.shape[-2]) if isinstance(keys, Tensor) and keys.ndim == 4 else 0
     if getattr(first, "is_sliding", False) and first.get_seq_length() > stored:
-        raise UsageError(
-            f"a cache with a sliding window has kept {stored} of {first.get_seq_length()} positions",
-            "Watch texts that fit the window.",
-        )
+        kept = f"{stored} of {first.get_seq_length()} positions"
+        what = f"a cache with a sliding window has kept {kept}"
+        raise UsageError(what, "Watch texts that fit the window.")
     return stored
 
 
@@ -284,11 +281,8 @@ def _padding(mask: Any, b: int, device: torch.device) -> Int[Tensor, " b"] | Non
     visible = visible.to(device).expand(b, -1)
     padding = (visible.cumsum(1) == 0).sum(1)
     if bool((visible.sum(1) + padding != visible.shape[1]).any()):
-        raise UsageError(
-            "an attention mask with zeros behind or between tokens",
-            "Pad on the left: tokenizer.padding_side = 'left'; of a pipeline in blocks, let prompt and "
-            "answer fill whole blocks.",
-        )
+        remedy = "Pad on the left: tokenizer.padding_side = 'left'; in blocks, fill whole blocks."
+        raise UsageError("an attention mask with zeros behind or between tokens", remedy)
     return padding
 
 
@@ -302,10 +296,10 @@ def _of_rows(
         raise UsageError("rows chooses unequal numbers of columns", "Watch one prompt.")
     if ids.shape[1] != rows.shape[1]:
         if known is None or known.canvas.shape != rows.shape or ids.shape[1] != int(counts[0]):
-            raise UsageError(
-                f"rows chooses {int(counts[0])} of {rows.shape[1]} columns for {ids.shape[1]} ids",
-                "Return a boolean for each column of the canvas.",
+            what = (
+                f"rows chooses {int(counts[0])} of {rows.shape[1]} columns for {ids.shape[1]} ids"
             )
+            raise UsageError(what, "Return a boolean for each column of the canvas.")
         ids = known.canvas.masked_scatter(rows, ids)
     return ids, None if bool(rows.all()) else rows
 
@@ -319,8 +313,7 @@ def _cached(ids: Tensor, padding: Tensor, positions: Any, before: Tensor) -> Com
             fresh = torch.zeros_like(before, dtype=torch.bool).scatter_(1, columns, True)
             return Computed(before.scatter(1, columns, ids), padding, fresh=fresh)
         if bool((columns != torch.arange(past, past + q, device=ids.device)).any()):
-            raise UsageError(
-                f"rows at positions {int(columns.min())} to {int(columns.max())} with {past} in the cache",
-                "Say which columns are computed: watch(..., rows=…).",
-            )
+            first, last = int(columns.min()), int(columns.max())
+            what = f"rows at positions {first} to {last} with {past} in the cache"
+            raise UsageError(what, "Say which columns are computed: watch(..., rows=…).")
     return Computed(torch.cat([before, ids], dim=1), padding, past)

@@ -262,10 +262,10 @@ class Generation:
         elif computed.past == last.past:
             running.total = dict(self._undo)
         else:
+            left = last.canvas.shape[1]
+            what = f"a cache of {computed.past} positions after a forward that left {left}"
             raise UsageError(
-                f"a cache of {computed.past} positions after a forward that left "
-                f"{last.canvas.shape[1]}",
-                "Watch a loop that keeps all rows of a forward or none: not assisted generation.",
+                what, "Watch a loop that keeps all rows or none: not assisted generation."
             )
         kept = rollout.kept.items()
         rollout.kept = {layer: (who, rows[:, : computed.past]) for layer, (who, rows) in kept}
@@ -307,11 +307,9 @@ class Generation:
         """Refuse a forward with other rows and keys than its ids and cache told."""
         rows, keys = call.query.shape[2], call.key.shape[2]
         if (rows, keys) != (self._rows, self.state.visible.keys):
-            raise CaptureError(
-                f"attention of {rows} rows over {keys} keys, where ids and cache tell of "
-                f"{self._rows} over {self.state.visible.keys}",
-                "Say which columns the network computes: watch(..., rows=…).",
-            )
+            told = f"{self._rows} over {self.state.visible.keys}"
+            what = f"attention of {rows} rows over {keys} keys, where ids and cache tell of {told}"
+            raise CaptureError(what, "Say which columns the network computes: watch(..., rows=…).")
         if not self.state.cached or call.layer != self.model.n_layers - 1:
             return
         past = self.computed.past
@@ -341,12 +339,9 @@ class Generation:
             b, _, row, column = differ.nonzero()[0].tolist()
             sees = "does not see" if bool(expected[b, row, column]) else "sees"
             size = f" in blocks of {model.block}" if model.block else ""
-            raise CaptureError(
-                f"{model.name} should be {model.direction}{size}, but row {row} of a forward {sees} "
-                f"column {column}",
-                "Say what it is: watch(..., direction=…, block=…, grid=…), and prompt_length= where blocks "
-                "begin with the answer.",
-            )
+            what = f"{model.name} should be {model.direction}{size}, but row {row} {sees} column {column}"
+            remedy = "and prompt_length= where blocks begin with the answer."
+            raise CaptureError(what, f"Say watch(..., direction=…, block=…, grid=…), {remedy}")
 
     def _in_place(self, call: attention_hook.Call) -> attention_hook.Call:
         """Put a call's keys in the order of the canvas, and rows that do not count between its rows."""

@@ -72,12 +72,10 @@ class Activations:
             yield self.of(layer, slice(start, start + size))
 
     def __repr__(self) -> str:
-        sizes, layers = self.data.sizes, self.data["layer"].values.tolist()
-        return (
-            f"<floatscope.Activations {self.info['model']} · {self.info['sampler']}: "
-            f"{sizes['row']} rows × layers {layers} × {sizes['channel']} channels, "
-            f"{self.info['stored']}>"
-        )
+        sizes, layers, info = self.data.sizes, self.data["layer"].values.tolist(), self.info
+        shape = f"{sizes['row']} rows × layers {layers} × {sizes['channel']} channels"
+        name = f"{info['model']} · {info['sampler']}"
+        return f"<floatscope.Activations {name}: {shape}, {info['stored']}>"
 
 
 class RowWriter:

@@ -159,15 +159,16 @@ def load(path: Path, schema: int, required: Mapping[str, type], *, lazy: bool) -
         files = {name: (int(size), int(crc)) for name, (size, crc) in attributes[_FILES].items()}
         whole = attributes.get(_SEAL) == _checksum(metadata)
     except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
-        raise TraceError(
-            f"{path} is not a Floatscope trace, or was cut short: {ROOT} does not say what it holds",
-            "Give a directory written by Trace.save; if it was, save it again.",
-        ) from error
-    if written != schema:
-        raise TraceError(
-            f"{path} has trace schema {written}; this version of Floatscope reads schema {schema}",
-            "Read it with the version that wrote it, or trace again.",
+        what = (
+            f"{path} is not a Floatscope trace, or was cut short: {ROOT} does not say what it holds"
         )
+        remedy = "Give a directory written by Trace.save; if it was, save it again."
+        raise TraceError(what, remedy) from error
+    if written != schema:
+        what = (
+            f"{path} has trace schema {written}; this version of Floatscope reads schema {schema}"
+        )
+        raise TraceError(what, "Read it with the version that wrote it, or trace again.")
     for name, kind in required.items():
         if not isinstance(attributes.get(name), kind):
             raise damaged(path, f"{ROOT} does not say its {name}")
@@ -234,8 +235,6 @@ def text_variable(texts: Iterable[str], dims: Any, shape: tuple[int, ...]) -> xr
 def _missing(path: Path) -> TraceError:
     old = list(filter(is_trace, leftovers(path))) if path.parent.is_dir() else []
     if old:
-        return TraceError(
-            f"no trace at {path}; a save of it was ended before it was done, and left {old[-1].name}",
-            "Rename that to have it back, or save again.",
-        )
+        what = f"no trace at {path}; a save of it was ended before it was done, and left"
+        return TraceError(f"{what} {old[-1].name}", "Rename that to have it back, or save again.")
     return TraceError(f"no trace at {path}", "Check the path.")

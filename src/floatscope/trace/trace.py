@@ -71,10 +71,10 @@ class Trace:
 
     def __post_init__(self) -> None:
         if not isinstance(self.data, xr.Dataset):
+            what = f"a Trace holds an xarray Dataset, not a {type(self.data).__name__}"
+            ways = "model.trace(prompt), or read one with Trace.load(path)"
             raise UsageError(
-                f"a Trace holds an xarray Dataset, not a {type(self.data).__name__}",
-                "Record one with model.trace(prompt), or read one with Trace.load(path); task records are "
-                "asked with evaluate(model, records).",
+                what, f"Record one with {ways}; for task records, evaluate(model, records)."
             )
 
     # What happened

@@ -49,7 +49,7 @@ def _of_all(
     norm: Float[Tensor, "b h q 1"],
     key_norm: Float[Tensor, "b h k"],
 ) -> Arrays:
-    """Every key has the same queries: the sums of q and of q/‖q‖ in one product, and so their scores."""
+    """Sum where every key has the same queries: q and q/‖q‖ in one product, and so their scores."""
     labels, (b, h, n, d) = view.labels, query.shape
     mean = (norm.mT @ labels.counted).squeeze(-1)  # (b, h, 1)
     weight = query.new_empty(b, h, 2, n)

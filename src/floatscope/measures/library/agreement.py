@@ -98,9 +98,9 @@ def perturbation(a: Sequence[Trace], b: Sequence[Trace]) -> Result:
         raise UsageError(f"{len(a)} traces and {len(b)} twins", "Give one twin for each.")
     models = {str(t.info["model"]) for t in (*a, *b)}
     if len(models) > 1:
+        what = f"a prompt and its twin from different models: {', '.join(sorted(models))}"
         raise UsageError(
-            f"a prompt and its twin from different models: {', '.join(sorted(models))}",
-            "A head of one model has no counterpart in another: compare twins within one model.",
+            what, "A head has no counterpart in another model: compare twins within one."
         )
     regions = [[str(r) for r in t.data["region"].values] for t in (*a, *b)]
     by_key = all(x == y for x, y in zip(regions[: len(a)], regions[len(a) :], strict=True))

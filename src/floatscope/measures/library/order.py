@@ -148,10 +148,10 @@ class DecodingOrder(Measure):
     def _frequency(self, token: np.ndarray) -> Float[np.ndarray, " n"]:
         table = read_frequencies(str(self.frequencies))
         if token.max() >= len(table):
-            raise UsageError(
-                f"{self.frequencies} holds {len(table)} frequencies, token {token.max()} has none",
-                "Count them with this model's tokenizer.",
+            what = (
+                f"{self.frequencies} holds {len(table)} frequencies, token {token.max()} has none"
             )
+            raise UsageError(what, "Count them with this model's tokenizer.")
         return table[token]
 
     def plot(self, result: Result) -> Figure:

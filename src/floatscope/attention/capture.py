@@ -277,7 +277,7 @@ class Capture:
         together, keep = self._together, self.keep
         if not together.layers:
             return
-        view, forward = together.view(), together.forward
+        view, forward = together.view()
         with exactly(view.query):
             if len(self.heads) < view.query.shape[1]:
                 view = _of_heads(view, constant(self.heads, view.query.device))

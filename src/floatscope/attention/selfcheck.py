@@ -147,8 +147,6 @@ _SCORES = (
     "float32 does not tell such scores apart, and statistics would be wrong. Trained weights have none: "
     "copy the checkpoint again, or look for a wrong scale in its config.json or adapter."
 )
-
-
 _TRANSFORMERS = "This transformers version may call attention in another way; use the tested one."
 
 

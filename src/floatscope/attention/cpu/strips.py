@@ -59,9 +59,7 @@ Plan = list[tuple[Strip, list[Band]]]
 def plan(view: View, numbers: int) -> Plan:
     """All rows of a view, in tiles of about so many weights. Layers of a forward are mostly alike."""
     shape = (*view.query.shape[:3], *view.key.shape[1:3])
-    known = _known.get(view.visible)
-    if known is None:
-        known = _known[view.visible] = {}
+    known = _known.setdefault(view.visible, {})
     # Elsewhere than on a CPU, asking how far a rule sees would wait.
     ruled = view.mask is not None and view.query.is_cpu and view.ruled
     key = (shape, view.causal, view.mask is None, ruled, numbers)

@@ -54,18 +54,14 @@ class Together:
         room.lse[n].copy_(lse)
         self.layers.append(call.layer)
 
-    @property
-    def forward(self) -> Forward:
-        assert self._first is not None
-        return self._first[1]
-
-    def view(self) -> View:
-        """All layers that wait, one behind the other in the axis of prompts."""
+    def view(self) -> tuple[View, Forward]:
+        """Return all layers that wait, one behind the other in the axis of prompts."""
         assert self._first is not None
         (call, forward, room), n = self._first, len(self.layers)
         query, key, lse = (whole[:n].flatten(0, 1) for whole in room.whole)
         first = View.of(call, forward.visible, forward.labels)
-        return replace(first, query=query, key=key, lse=lse, labels=forward.repeated(n))
+        labels = forward.repeated(n)
+        return replace(first, query=query, key=key, lse=lse, labels=labels), forward
 
     def apart(self, every: Arrays) -> dict[int, Arrays]:
         """Each layer's own."""

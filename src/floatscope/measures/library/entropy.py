@@ -47,12 +47,9 @@ class AttentionEntropy(Measure):
 
     def plot(self, result: Result) -> Figure:
         label = "entropy / uniform"
-        return lines(
-            result,
-            (label, {name: name for name in ROWS}, (0, 1.05)),
-            partial(grid, values=result["by_head"], label=label, vmin=0, vmax=1),
-            note=": rows, by kind and by head (dotted: null)",
-        )
+        by_kind = (label, {name: name for name in ROWS}, (0, 1.05))
+        by_head = partial(grid, values=result["by_head"], label=label, vmin=0, vmax=1)
+        return lines(result, by_kind, by_head, note=": rows, by kind and by head (dotted: null)")
 
 
 Totals = Float[np.ndarray, "layer head kind"]

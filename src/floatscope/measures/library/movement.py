@@ -101,15 +101,11 @@ class Movement(Measure):
             look: Any = {"mfc": "white", "mec": "black", "mew": 0.4, "ms": 2.2}
             mark(axis, moved.transpose("layer", "head").copy(data=surely), marker="o", **look)
 
-        share, along = result["share_heads"], result["frontier_heads"]
+        share = partial(grid, values=result["share_heads"], label="share of attention", vmin=0)
         look: Any = {"vmin": -1, "vmax": 1, "cmap": "RdBu_r"}
-        return lines(
-            result,
-            partial(grid, values=share, label="share of attention", vmin=0),
-            draw_moved,
-            partial(grid, values=along, label="r with the frontier", **look),
-            note="; dots: more than half of the texts (FDR 5 %)",
-        )
+        along = partial(grid, values=result["frontier_heads"], label="r with the frontier", **look)
+        note = "; dots: more than half of the texts (FDR 5 %)"
+        return lines(result, share, draw_moved, along, note=note)
 
 
 def _pairs(trace: Trace) -> tuple[np.ndarray, np.ndarray]:

@@ -56,12 +56,10 @@ class Staleness(Measure):
 
     def plot(self, result: Result) -> Figure:
         share = float(result.data["answer"])
-        return lines(
-            result,
-            ("attention moved (TV)", "attention", POSITIVE),
-            ("old against new, 1 − cos", {"key": "keys", "value": "values"}, ANY),
-            note=f", cache={self.cache!r}: {share:.0%} of the answer as without",
-        )
+        attention = ("attention moved (TV)", "attention", POSITIVE)
+        cosines = ("old against new, 1 − cos", {"key": "keys", "value": "values"}, ANY)
+        note = f", cache={self.cache!r}: {share:.0%} of the answer as without"
+        return lines(result, attention, cosines, note=note)
 
 
 def staleness(

@@ -104,9 +104,9 @@ class Capture:
             yield Captured(self._layers, forward.labels, self.top, first, settled, forward.partial)
             self._measure_waiting()
             if self._calls != self.model.n_layers:
-                seen = f"{self._calls} attention calls seen in a forward of {self.model.n_layers} layers"
+                what = f"{self._calls} attention calls seen in a forward of {self.model.n_layers} layers"
                 remedy = "Another library may have replaced the model's attention; load it afresh."
-                raise CaptureError(seen, remedy)
+                raise CaptureError(what, remedy)
         finally:
             self._forward = None
             self._waiting.clear()

@@ -267,8 +267,8 @@ def _stored(cache: Any) -> int:
     keys = first[0] if isinstance(first, list | tuple) else getattr(first, "keys", None)
     stored = int(keys.shape[-2]) if isinstance(keys, Tensor) and keys.ndim == 4 else 0
     if getattr(first, "is_sliding", False) and first.get_seq_length() > stored:
-        kept = f"{stored} of {first.get_seq_length()} positions"
-        what = f"a cache with a sliding window has kept {kept}"
+        positions = f"{stored} of {first.get_seq_length()} positions"
+        what = f"a cache with a sliding window has kept {positions}"
         raise UsageError(what, "Watch texts that fit the window.")
     return stored
 

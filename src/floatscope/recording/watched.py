@@ -307,8 +307,10 @@ class Generation:
         """Refuse a forward with other rows and keys than its ids and cache told."""
         rows, keys = call.query.shape[2], call.key.shape[2]
         if (rows, keys) != (self._rows, self.state.visible.keys):
-            told = f"{self._rows} over {self.state.visible.keys}"
-            what = f"attention of {rows} rows over {keys} keys, where ids and cache tell of {told}"
+            expected = f"{self._rows} over {self.state.visible.keys}"
+            what = (
+                f"attention of {rows} rows over {keys} keys, where ids and cache tell of {expected}"
+            )
             raise CaptureError(what, "Say which columns the network computes: watch(..., rows=…).")
         if not self.state.cached or call.layer != self.model.n_layers - 1:
             return

@@ -119,8 +119,8 @@ def _steps(path: Path, about: Mapping[str, Any]) -> xr.Dataset:
     }
     if "entropy" in variables:
         coords["query"] = np.arange(size)
-    told = {**facts, "unfinished": f"{len(steps)} of {about['room']} steps"}
-    return xr.Dataset(variables, coords, told)
+    attributes = {**facts, "unfinished": f"{len(steps)} of {about['room']} steps"}
+    return xr.Dataset(variables, coords, attributes)
 
 
 def _variables(path: Path, about: Mapping[str, Any]) -> dict[str, xr.Variable]:

@@ -40,8 +40,8 @@ class Together:
         """There is room, and the layer is like those that wait."""
         if self._first is None:
             return True
-        first, seen, room = self._first
-        alike = forward is seen and call.mask is first.mask and call.scale == first.scale
+        first, first_forward, room = self._first
+        alike = forward is first_forward and call.mask is first.mask and call.scale == first.scale
         alike = alike and call.causal == first.causal and room.fits(call.query, call.key)
         return alike and len(self.layers) < len(room.query)
 

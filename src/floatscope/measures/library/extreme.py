@@ -39,13 +39,13 @@ class ExtremeTokens(AnchorMeasure):
         values, residual, score = trace.value_norm, trace.residual_norm, trace.score
         anchor, has_anchor = self.anchors(trace, fallback=self.fallback)
         gap = score.where(anchor).mean("key") - score.where(~anchor).mean("key")
-        found = {
+        marks = {
             "drain": _ratio(values, anchor),
             "peak": _ratio(residual, anchor),
             "gap": by_layer(gap),
             "found": by_layer(has_anchor.astype(float)),
         }
-        return xr.Dataset(found)
+        return xr.Dataset(marks)
 
     def plot(self, result: Result) -> Figure:
         return lines(

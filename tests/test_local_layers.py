@@ -12,7 +12,6 @@ from test_families import PROMPT, SAMPLER, compare, compare_lens
 import floatscope as fs
 from floatscope.interventions import columns
 from floatscope.measures import nulls
-from floatscope.measures.regions import passages_of
 from floatscope.models import attention_hook, tiny
 from floatscope.plots.attention_map import attention_map
 from floatscope.plots.summary import _layers
@@ -117,7 +116,8 @@ def close(found, wanted):
 
 def regions_of_passages(trace):
     """The gold one first."""
-    return sorted(passages_of(trace), key=lambda name: name != trace.info["gold"])
+    passages = [name for name in nulls.names(trace) if name.startswith("passage ")]
+    return sorted(passages, key=lambda name: name != trace.info["gold"])
 
 
 def test_measures_follow_or_refuse(trace):

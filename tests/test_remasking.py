@@ -9,8 +9,8 @@ from pictures import assert_drawn
 from tiny_models import DIFFUSION
 
 import floatscope as fs
+from floatscope.measures.library.remasking import remasked
 from floatscope.models import attention_hook
-from floatscope.recording.remasked import remasked
 
 SAMPLER = fs.Confidence(length=6, steps=3)
 

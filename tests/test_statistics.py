@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from floatscope.attention import Labels, View, reference
-from floatscope.attention.cpu import blocked, closed_form, flow, strips, weights
+from floatscope.attention.cpu import blocked, closed_form, strips, weights
+from floatscope.attention.forward import ByRegion
 from floatscope.models import Direction, Visibility
 
 
@@ -109,7 +110,7 @@ def test_flow_and_groups_come_out_of_column_sums_by_region(view, n_groups):
     own = labels.region[:, labels.region.shape[1] - labels.group.shape[1] :]
     group = torch.where(labels.group >= 0, own.clamp(max=n_groups - 1), -1)
     view = replace(view, labels=replace(labels, group=group, n_groups=n_groups))
-    by_region = flow.ByRegion.of(view.labels)
+    by_region = ByRegion.of(view.labels)
     assert by_region is not None
     sums = blocked.sums(replace(view, labels=by_region.labels), entropy=False, regions=False)
     slow = reference.sums(view)
@@ -122,7 +123,7 @@ def test_flow_and_groups_come_out_of_column_sums_by_region(view, n_groups):
         and bool((own[:, -1] == own[:, -2]).all())
     ):
         apart = torch.cat([group[:, :-1], group[:, -1:] + n_groups], dim=1)
-        assert flow.ByRegion.of(replace(labels, group=apart, n_groups=2 * n_groups)) is None
+        assert ByRegion.of(replace(labels, group=apart, n_groups=2 * n_groups)) is None
 
 
 @settings(max_examples=150, deadline=None)

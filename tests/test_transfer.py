@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import floatscope as fs
-from floatscope.recording import host_memory, revealed, transfer
+from floatscope.recording import host_memory, kept, transfer
 from floatscope.recording.host_memory import HostMemory
 
 
@@ -189,7 +189,7 @@ def test_cut_into_prompts_on_the_device_a_trace_is_the_same(models, monkeypatch,
     if not model.is_diffusion:
         sampler = fs.Autoregressive(length=6, stop_at_eos=False)
     usual = model.trace(prompts, sampler, dtype=dtype)
-    monkeypatch.setattr(revealed, "_MOST", 1 << 12)
+    monkeypatch.setattr(kept, "_MOST_ROWS", 1 << 12)
     cut = model.trace(prompts, sampler, dtype=dtype)
     for one, other in zip(usual, cut, strict=True):
         xr.testing.assert_identical(one.data, other.data)

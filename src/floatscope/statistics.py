@@ -237,7 +237,7 @@ STATISTICS = Table(
         Statistic(
             "rows",
             "the strongest keys of each position at the step it was revealed",
-            (),  # by event, not by step: `recording/revealed.py`
+            (),  # by event, not by step: `recording/kept.py`
             needs_weights=True,
         ),
         Statistic(

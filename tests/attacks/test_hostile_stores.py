@@ -15,7 +15,7 @@ import floatscope as fs
 from floatscope.livepage.export import zipped
 from floatscope.report.catalogue import Catalogue
 from floatscope.trace import store, unfinished
-from floatscope.trace.checked import RegularStore
+from floatscope.trace.checked import CheckedStore
 
 STORED = Path(__file__).parents[1] / "data" / "trace.zarr"
 
@@ -350,4 +350,4 @@ def test_a_zip_file_whose_members_share_bytes_is_refused(saved, tmp_path):
 @pytest.mark.parametrize("name", ["../x", "/etc", "a/b", ""])
 def test_names_that_lead_out_of_a_store_are_refused(tmp_path, name):
     with pytest.raises(ValueError, match="no array's name"):
-        RegularStore(tmp_path).require_held([name], [])
+        CheckedStore(tmp_path).require_held([name], [])

@@ -1,8 +1,8 @@
 """Capture: measure every attention of a network while it runs.
 
-`with Capture(model, ...) as capture:` attaches to the attention hook and detaches afterwards. Each
-forward runs inside `capture.forward(forward)`, which yields what was captured, layer by layer, and raises
-if a layer was missed. The output is that of stock attention, bit for bit.
+`with Capture(model, ...) as capture:` attaches to the attention hook; each forward is wrapped in
+`capture.forward(forward)`, which yields what is captured, by layer, and raises if a layer was missed. The
+output is stock attention's, bit for bit.
 """
 
 from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
@@ -67,9 +67,7 @@ class Capture:
     _waiting: list["_Seen"] = field(default_factory=list)  # layers that are still to be measured
     _together: Together = field(default_factory=Together)  # and those of them that can be as one
 
-    branches: ClassVar[bool] = (
-        True  # statistics are recorded beside the forward, not in line with it
-    )
+    branches: ClassVar[bool] = True  # statistics are recorded beside the forward, not in line
 
     def __enter__(self) -> "Capture":
         net = self.model.net
@@ -82,13 +80,12 @@ class Capture:
         for layer, block in enumerate(parts.layers(net)):
             if {"residual_norm", "massive"} & set(self.keep):
                 self._hooks.append(self._residual(layer))
-                hook = block.register_forward_pre_hook(self._hooks[-1], with_kwargs=True)
-                self._open.callback(hook.remove)
+                handle = block.register_forward_pre_hook(self._hooks[-1], with_kwargs=True)
+                self._open.enter_context(handle)
             if "lens" in self.keep:
-                hook = block.register_forward_hook(self._through_lens(layer))
-                self._open.callback(hook.remove)
+                self._open.enter_context(block.register_forward_hook(self._through_lens(layer)))
         for layer, router in parts.routers(net).items() if "experts" in self.keep else ():
-            self._open.callback(router.register_forward_hook(self._routed(layer)).remove)
+            self._open.enter_context(router.register_forward_hook(self._routed(layer)))
         return self
 
     def __exit__(self, *exc: object) -> None:
@@ -107,10 +104,9 @@ class Capture:
             yield Captured(self._layers, forward.labels, self.top, first, settled, forward.partial)
             self._measure_waiting()
             if self._calls != self.model.n_layers:
-                raise CaptureError(
-                    f"{self._calls} attention calls seen in a forward of {self.model.n_layers} layers",
-                    "Another library may have replaced the model's attention; load it afresh.",
-                )
+                what = f"{self._calls} attention calls seen in a forward of {self.model.n_layers} layers"
+                remedy = "Another library may have replaced the model's attention; load it afresh."
+                raise CaptureError(what, remedy)
         finally:
             self._forward = None
             self._waiting.clear()
@@ -150,39 +146,31 @@ class Capture:
         """
         return 0.0 if self._forward is None else 0.6e-3 + 0.14e-3 * (len(self.keep) - 1)
 
-    def inputs(self) -> dict[str, Tensor]:
+    def inputs(self) -> Arrays:
         labels = None if self._forward is None else self._forward.labels
         return {} if labels is None else {"group": labels.group, "region": labels.region}
 
     @contextmanager
-    def recording(
-        self, inputs: dict[str, Tensor], visible: Visibility
-    ) -> Iterator[Captured | None]:
-        """Record the capture of a forward, and yield the tensors that each replay fills.
-
-        None if no forward is being captured.
-        """
+    def recording(self, inputs: Arrays, visible: Visibility) -> Iterator[Captured | None]:
+        """Yield what will have been captured; None where no forward is watched."""
         forward, layers = self._forward, self._layers
         if forward is None:
             yield None
             return
-        labels = replace(
-            forward.labels, group=inputs["group"], region=inputs["region"], at=visible.at
-        )
-        states = self.rollout.set_aside()
+        group, region = inputs["group"], inputs["region"]
+        labels = replace(forward.labels, group=group, region=region, at=visible.at)
+        states, self.rollout.kept = self.rollout.kept, {}  # none of the earlier forwards counts
         # An intervention may read what a branch has made before the branch ends.
         if self.model.device.type == "cuda" and not self.model.edits and self.branches:
             self._beside = Beside()
         try:
-            moved_here = replace(
-                forward, visible=visible, labels=labels, _elsewhere={}, _repeated={}
-            )
-            with self.forward(moved_here) as captured:
+            with self.forward(replace(forward, visible=visible, labels=labels)) as captured:
                 yield captured
             self._join()
         finally:  # the forward that it is recorded for is still to come
             self._forward, self._layers, self._calls, self._beside = forward, layers, 0, None
-            self.rollout.take_back(states)
+            self.rollout.kept = states
+            self.rollout.begin()
 
     def replayed(self, left: dict[int, Layer]) -> None:
         """Take over the results of a replayed forward that were not taken elsewhere."""
@@ -218,9 +206,7 @@ class Capture:
             x = lens.output_of(output)
             _, rows, wanted = moved(forward.predicted, x.device)
             with exactly(x):
-                found = lens.predicted(self.model, x, rows, wanted)
-            values = {f"lens_{name}": tensor for name, tensor in vars(found).items()}
-            self._layers[layer].values |= values
+                self._layers[layer].values |= lens.predicted(self.model, x, rows, wanted)
 
         return hook
 
@@ -251,12 +237,8 @@ class Capture:
         with backend.overhearing(call) as ear:
             output = proceed(call)
         lse = ear.lse(call.query)
-        if (
-            lse is not None
-            and self._summed_alone
-            and not forward.cached
-            and self._together.short(call)
-        ):
+        alone = self._summed_alone and not forward.cached
+        if lse is not None and alone and self._together.short(call):
             if not self._together.fits(call, forward):
                 self._measure_together()
             self._together.add(call, forward, lse)
@@ -265,20 +247,16 @@ class Capture:
         if self._may_wait(seen):
             self._waiting.append(seen)
             return output
-        with (
-            self._branch(call.query, call.key, call.value, call.mask, seen.lse),
-            exactly(call.query),
-        ):
+        read = (call.query, call.key, call.value, call.mask, seen.lse)
+        with self._branch(*read), exactly(call.query):
             self._measure(seen)
         return output
 
     def _may_wait(self, seen: "_Seen") -> bool:
-        """Tell whether a layer can be measured after the forward, with the others: with a cache, on a CPU.
+        """Tell whether to measure this layer when the forward has ended: with a cache, on a CPU.
 
-        Between two layers of the network, Floatscope's code finds cold processor caches: a layer of 32
-        rows takes 160 µs there, and 90 µs together with others. Keys and values of a KV cache remain in
-        memory anyway. Without a KV cache, holding them would need fresh memory, which costs more time
-        than it saves.
+        Measured between two layers of the network, a layer of 32 rows takes 160 µs, and 90 in a row with
+        others. Without a cache, holding keys and values costs more time than is saved.
         """
         routed = "experts" in self.keep  # what a router says of rows that settle comes after this
         return seen.forward.cached and not routed and not backend.on_gpu(seen.call.query)
@@ -302,25 +280,22 @@ class Capture:
         together, keep = self._together, self.keep
         if not together.layers:
             return
-        view, forward = together.view(), together.forward
+        view, forward = together.view()
         with exactly(view.query):
             if len(self.heads) < view.query.shape[1]:
                 view = _of_heads(view, constant(self.heads, view.query.device))
             entropy = not _ENTROPIES.isdisjoint(keep)
             sums = backend.sums(view, entropy=entropy, regions="flow" in keep)
             for number, layer_sums in together.apart(sums).items():
-                layer = self._layers[number]
-                self._take_sums(layer_sums, slice(None), layer, Layer(), forward)
+                self._take_sums(layer_sums, slice(None), self._layers[number], Layer(), forward)
         together.clear()
 
-    def _view(
-        self, call: attention_hook.Call, forward: Forward, lse: Tensor | None, chosen: Sequence[int]
-    ) -> View:
-        state = None
+    def _view(self, seen: "_Seen", chosen: Sequence[int]) -> View:
+        call, forward, state = seen.call, seen.forward, None
         if "rollout" in self.keep:
             state = self.rollout.before(forward, call.query.device)
         labels = forward.apart if forward.settled else forward.labels
-        view = View.of(call, forward.visible, labels, lse=lse, state=state)
+        view = View.of(call, forward.visible, labels, lse=seen.lse, state=state)
         if len(chosen) < call.query.shape[1]:
             view = _of_heads(view, constant(chosen, call.query.device))
         if not _WEIGHED.isdisjoint(self.keep):
@@ -331,15 +306,13 @@ class Capture:
         keep, call, forward, wanted = self.keep, seen.call, seen.forward, seen.wanted
         # Rollout follows the mean of all heads through all layers, whatever is kept.
         chosen = range(self.model.n_heads) if "rollout" in keep else self.heads
-        view = self._view(call, forward, seen.lse, chosen)
+        view = self._view(seen, chosen)
         layer = self._layers.get(call.layer) or Layer()
         pick: slice | Tensor = slice(None)  # of the heads measured, those kept
         if len(chosen) != len(self.heads):
             place = [list(chosen).index(h) for h in self.heads]
             pick = constant(place, call.query.device)
-        n = forward.settled or 0  # rows that settle: their sums apart
-        part = Layer()
-        best = None
+        n, part, best = forward.settled or 0, Layer(), None  # of rows that settle: their sums apart
         if wanted and "rows" in keep:
             best = backend.strongest(view, forward.rows, self.top)
         at_once = best is not None
@@ -396,7 +369,7 @@ class Capture:
 
     def _of_kept_heads(
         self, statistic: Statistic, values: Mapping[str, Tensor], join: Join | None = None
-    ) -> dict[str, Tensor]:
+    ) -> Arrays:
         """Return the arrays of a statistic for the kept heads; with `join`, only arrays of that kind."""
         found = {}
         for array in statistic.arrays:
@@ -414,23 +387,17 @@ class Capture:
             layer.values |= {"key_drift": nothing, "value_drift": nothing}
         elif forward.kept:
             key, value = call.key, call.value
-            if (
-                self.foreign or forward.visible.at is not None
-            ):  # the next forward may write into them
+            # The next forward may write into them.
+            if self.foreign or forward.visible.at is not None:
                 stop = forward.visible.rows.stop
                 key, value = key[:, :, :stop].clone(), value[:, :, :stop].clone()
             drift = self._kv_drift.update(call.layer, forward.prompts, key, value)
             layer.values |= dict(zip(("key_drift", "value_drift"), drift, strict=True))
 
     def _take_sums(
-        self,
-        sums: Arrays,
-        pick: slice | Tensor,
-        layer: Layer,
-        part: Layer,
-        forward: Forward,
+        self, sums: Arrays, pick: slice | Tensor, layer: Layer, part: Layer, forward: Forward
     ) -> None:
-        """Store the kept sums, of all rows, and separately of those that settle."""
+        """Keep sums of all rows in `layer`, and in `part` those of the rows that settle."""
         n = forward.settled or 0
         if not _COLUMN_SUMS.isdisjoint(self.keep):
             column_sum, settled = sums["column_sum"][:, :, pick], None
@@ -470,16 +437,15 @@ def _require_arrays(statistic: Statistic, values: Any, view: View) -> None:
         fits = shape is not None and len(shape) == len(sizes)
         if not fits or any(n not in (None, m) for n, m in zip(sizes, shape or (), strict=True)):
             dims = ", ".join(["b", *(dim for dim in array.dims if dim != "layer")])
-            raise CaptureError(
-                f"statistic {statistic.name!r} gave {array.name} as {shape or type(values).__name__}",
-                f"Return a mapping with {array.name} as a tensor ({dims}); the last one has a value for "
-                f"each of {rows} rows (Join.ROWS) or of {view.key.shape[2]} keys.",
+            gave = f"{array.name} as {shape or type(values).__name__}"
+            last = f"{rows} rows (Join.ROWS) or {view.key.shape[2]} keys"
+            remedy = (
+                f"Return a mapping with {array.name} as a tensor ({dims}), the last one of {last}."
             )
+            raise CaptureError(f"statistic {statistic.name!r} gave {gave}", remedy)
 
 
-def _by_group(
-    entropy: Float[Tensor, "b h q"], labels: Labels, max_entropy: Float[Tensor, "b 1 q"]
-) -> dict[str, Tensor]:
+def _by_group(entropy: Float[Tensor, "b h q"], labels: Labels, max_entropy: Tensor) -> Arrays:
     """Sum entropies over the queries of each group, and count them.
 
     Queries with one visible key are left out.
@@ -489,17 +455,16 @@ def _by_group(
     return {"entropy_sum": total, "entropy_rows": (labels.of_group * ~max_entropy.isnan()).sum(-1)}
 
 
-def _qk(view: View, call: attention_hook.Call) -> Mapping[str, Tensor]:
-    return backend.columns(view)
-
-
 def _value_norm(view: View, call: attention_hook.Call) -> Mapping[str, Tensor]:
     new = view.visible.of_rows(call.value, 2)
     return {"value_norm": backend.value_norms(call.module, new)}
 
 
 # Statistics that are functions of one layer's attention, and need none of its weights.
-_FUNCTIONS: dict[str, Compute] = {"qk": _qk, "value_norm": _value_norm}
+_FUNCTIONS: dict[str, Compute] = {
+    "qk": lambda view, call: backend.columns(view),
+    "value_norm": _value_norm,
+}
 
 
 def _function(name: str) -> Compute | None:

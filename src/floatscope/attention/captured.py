@@ -39,10 +39,9 @@ class HeldRows:
 
 @dataclass(eq=False)
 class Layer:
-    """One layer in one forward: its arrays by name, as in `floatscope.statistics`.
+    """The arrays of one layer in one forward by name, (b, *dims) without "layer", of the chosen heads.
 
-    A tensor is (b, *dims) without "layer". Heads are the chosen ones. Sums run over this forward's
-    queries, and values by row are of this forward's rows.
+    Sums run over this forward's queries, and values of rows are of this forward's rows.
     """
 
     values: Arrays = field(default_factory=dict)
@@ -81,18 +80,12 @@ class Captured:
         for one in self.layers.values():
             one.candidates = None
         device = self.labels.region.device  # layers may lie on several
-        names = ("key", "weight", "flow")
-        every = (
-            torch.stack([getattr(one, name).to(device) for one in kept], dim=1) for name in names
-        )
-        return replace(self, layers={}, stacked=Candidates(*every))
+        layers = [[t.to(device) for t in (one.key, one.weight, one.flow)] for one in kept if one]
+        whole = [torch.stack(part, dim=1) for part in zip(*layers, strict=True)]
+        return replace(self, layers={}, stacked=Candidates(*whole))
 
     def rows(self, which: Sequence[Tensor]) -> Rows:
-        """Return the rows `which` of each prompt, counted from the forward's first candidate.
-
-        Prompts may have different numbers of rows, but not all of them none. Call it once: the tensors
-        behind it are released.
-        """
+        """Return the rows `which` of each prompt, from the first candidate on; what they come from goes."""
         with exactly(self.labels.region):
             return self._rows(which)
 
@@ -105,9 +98,8 @@ class Captured:
         prompt = sent(torch.arange(len(which)).repeat_interleave(torch.tensor(counts)), device)
         place = sent(torch.cat(list(which)), device)
         if kept is not None:
-            tensors = [
-                one[prompt, ..., place, :] for one in (kept.key.long(), kept.weight, kept.flow)
-            ]
+            arrays = (kept.key.long(), kept.weight, kept.flow)
+            tensors = [array[prompt, ..., place, :] for array in arrays]
         elif all(one.held is not None for one in self.layers.values()):
             tensors = self._computed(list(self.layers.values()), which)
         else:  # some of the layers do not fit the kernels
@@ -127,11 +119,8 @@ class Captured:
         for b, some in enumerate(which):
             if not len(some):  # its keys need not be looked at
                 continue
-            parts = [
-                _scores(one.held, b, some.to(one.held.key.device)).to(device)
-                for one in layers
-                if one.held is not None
-            ]
+            held = [one.held for one in layers if one.held is not None]
+            parts = [_scores(one, b, some.to(one.key.device)).to(device) for one in held]
             whole = torch.stack(parts).softmax(-1).movedim(2, 0)  # (n, l, h, k)
             every.append((*strongest(whole, self.top), whole @ self.labels.in_region[b]))
         for one in layers:
@@ -139,9 +128,7 @@ class Captured:
         return [torch.cat(part) for part in zip(*every, strict=True)]
 
 
-def _picked(
-    layer: Layer, prompt: Int[Tensor, " all"], place: Int[Tensor, " all"]
-) -> tuple[Tensor, Tensor, Tensor]:
+def _picked(layer: Layer, prompt: Tensor, place: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Return one layer's rows of all prompts, (all, h, _), from its candidates."""
     kept, layer.candidates = layer.candidates, None
     if kept is None:

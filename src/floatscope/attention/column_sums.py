@@ -10,6 +10,8 @@ from ..models import Direction, Visibility
 from . import backend
 from .shapes import Labels, View
 
+Given = Tensor | None
+
 
 @torch.no_grad()
 def column_sums(
@@ -82,60 +84,36 @@ def _without_empty_rows(
         return mask, group
     every = empty.all(1)[..., 0]  # (b, q)
     if not torch.equal(every, empty.any(1)[..., 0]):
-        raise UsageError(
-            "a query sees no key in some heads and some keys in others",
-            "Sum those heads apart, each with its own mask.",
-        )
+        what = "a query sees no key in some heads and some keys in others"
+        raise UsageError(what, "Sum those heads apart, each with its own mask.")
     return mask | empty, group.masked_fill(every, -1)
 
 
 def _require_shapes(
-    query: Tensor,
-    key: Tensor,
-    mask: Tensor | None,
-    causal: bool,
-    groups: Tensor | None,
-    lse: Tensor | None,
+    query: Tensor, key: Tensor, mask: Given, causal: bool, groups: Given, lse: Given
 ) -> None:
     def refuse(what: str, remedy: str) -> None:
         raise UsageError(what, remedy)
 
     if not all(isinstance(one, Tensor) and one.numel() for one in (query, key)):
-        refuse(
-            "query and key are not tensors with values in them",
-            "Give (b, h, q, d) and (b, kv, k, d).",
-        )
+        refuse("query and key are not tensors with values", "Give (b, h, q, d) and (b, kv, k, d).")
     if query.ndim != 4 or key.ndim != 4 or len(query) != len(key) or query.shape[3] != key.shape[3]:
-        refuse(
-            f"query {tuple(query.shape)} and key {tuple(key.shape)}",
-            "Give (b, h, q, d) and (b, kv, k, d): heads before positions.",
-        )
+        remedy = "Give (b, h, q, d) and (b, kv, k, d): heads before positions."
+        refuse(f"query {tuple(query.shape)} and key {tuple(key.shape)}", remedy)
     b, h, q, _ = query.shape
     if h % key.shape[1]:
         refuse(f"{h} heads over {key.shape[1]} key heads", "kv has to divide h.")
     whole = (b, h, q, key.shape[2])
     if causal and q > key.shape[2]:
-        refuse(
-            f"{q} causal queries of {key.shape[2]} keys",
-            "Queries are the last positions of the keys.",
-        )
+        refuse(f"{q} causal queries of {key.shape[2]} keys", "Queries are the last positions.")
     if mask is not None and mask.dtype != torch.bool:
-        refuse(
-            f"a mask of {mask.dtype}",
-            "Give booleans, True where a query may see: mask.bool() of ones and zeros, mask == 0 of "
-            "numbers that are added to scores.",
-        )
-    if mask is not None and (
-        mask.ndim != 4 or any(m not in (1, n) for m, n in zip(mask.shape, whole, strict=True))
-    ):
-        refuse(
-            f"mask {tuple(mask.shape)}",
-            f"It has to have four dimensions that broadcast to {whole}.",
-        )
+        ways = "mask.bool() of ones and zeros, mask == 0 of numbers that are added to scores"
+        refuse(f"a mask of {mask.dtype}", f"Give booleans, True where a query may see: {ways}.")
+    sizes = whole if mask is None else tuple(mask.shape)
+    if len(sizes) != 4 or any(m not in (1, n) for m, n in zip(sizes, whole, strict=True)):
+        refuse(f"mask {sizes}", f"Give four dimensions that broadcast to {whole}.")
     if groups is not None and (groups.is_floating_point() or groups.shape not in ((q,), (b, q))):
-        refuse(
-            f"groups {tuple(groups.shape)} of {groups.dtype}",
-            f"Give whole numbers, ({q},) or ({b}, {q}).",
-        )
+        kind = f"{tuple(groups.shape)} of {groups.dtype}"
+        refuse(f"groups {kind}", f"Give whole numbers, ({q},) or ({b}, {q}).")
     if lse is not None and lse.shape != (b, h, q):
         refuse(f"lse {tuple(lse.shape)}", f"Give one number for each row: {(b, h, q)}.")

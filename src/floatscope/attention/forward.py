@@ -3,8 +3,8 @@
 What depends on the forward only is computed here once, not in every layer.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -14,8 +14,40 @@ from torch import Tensor
 
 from ..models import Visibility
 from ..models.devices import moved
-from .cpu.flow import ByRegion
 from .shapes import Labels
+
+
+@dataclass(frozen=True, eq=False)
+class ByRegion:
+    """The queries of a forward labelled by their own region, and the group of each region.
+
+    If the queries of every region are in one group, column sums by region give the flow and the column sums
+    by group with small products, and no weight is multiplied with the regions of keys.
+    """
+
+    labels: Labels
+    groups: Float[Tensor, "b g f"]
+
+    @classmethod
+    def of(cls, labels: Labels) -> "ByRegion | None":
+        """Return None where the queries of one region are in several groups. Waits for the device."""
+        together = labels.of_group @ labels.from_region  # (b, g, f): how many
+        counted = int((labels.group >= 0).sum())
+        if int(together.sum()) != counted or bool(((together > 0).sum(1) > 1).any()):
+            return None
+        index = torch.arange(labels.n_regions).expand_as(labels.from_region)
+        own = torch.where(labels.from_region > 0, index, -1).amax(-1)  # (b, q)
+        by_region = replace(labels, group=own, n_groups=labels.n_regions)
+        return cls(by_region, (together > 0).float())
+
+    def column_sum(self, by_region: Float[Tensor, "b f h k"]) -> Float[Tensor, "b g h k"]:
+        by_head = by_region.transpose(1, 2)  # (b, h, f, k)
+        return (self.groups[:, None] @ by_head).transpose(1, 2)
+
+    def flow_sum(self, by_region: Float[Tensor, "b f h k"]) -> Float[Tensor, "b h f r"]:
+        b, f, h, k = by_region.shape
+        rows = by_region.transpose(1, 2).reshape(b, h * f, k)
+        return (rows @ self.labels.in_region).view(b, h, f, -1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,36 +65,37 @@ class Forward:
     partial: bool = False  # an approximate cache left rows out, whose statistics there are none of
     # For a lens: a stretch of positions, the row that predicts each, and which of them are masked.
     predicted: tuple[int, Int[Tensor, " w"], Bool[Tensor, "b w"]] | None = None
-    _elsewhere: dict[torch.device, "Forward"] = field(default_factory=dict)
-    _narrower: dict[int, "Forward"] = field(default_factory=dict)
-    _repeated: dict[int, Labels] = field(default_factory=dict)
+
+    @cached_property
+    def _made(self) -> dict[Hashable, Any]:
+        return {}
+
+    def _once(self, key: Hashable, make: Callable[[], Any]) -> Any:
+        if key not in self._made:
+            self._made[key] = make()
+        return self._made[key]
 
     def on(self, device: torch.device) -> "Forward":
-        """Return the forward for a layer on another device; made once per device."""
+        """Return this forward for a layer on another device; made once for each."""
         if self.labels.region.device == device:
             return self
-        if device not in self._elsewhere:
-            self._elsewhere[device] = moved(
-                replace(self, _elsewhere={}, _narrower={}, _repeated={}), device
-            )
-        return self._elsewhere[device]
+        return self._once(device, lambda: moved(self, device))
 
     def within(self, reach: int | None) -> "Forward":
-        """Return the forward for a local layer with this reach; made once per reach."""
+        """Return this forward for a layer that sees so far to either side; made once for each."""
         visible = self.visible.within(reach)
         if reach is None or visible is self.visible:
             return self
-        if reach not in self._narrower:
-            apart: dict[str, Any] = {"_elsewhere": {}, "_narrower": {}, "_repeated": {}}
-            self._narrower[reach] = replace(self, visible=visible, **apart)
-        return self._narrower[reach]
+        return self._once(("reach", reach), lambda: replace(self, visible=visible))
 
     def repeated(self, n: int) -> Labels:
-        """Return the labels of n layers joined as further prompts; made once per number."""
-        if n not in self._repeated:
+        """Return the labels of n layers, as of further prompts; made once for each number."""
+
+        def make() -> Labels:
             group, region = (x.repeat(n, 1) for x in (self.labels.group, self.labels.region))
-            self._repeated[n] = replace(self.labels, group=group, region=region)
-        return self._repeated[n]
+            return replace(self.labels, group=group, region=region)
+
+        return self._once(("layers", n), make)
 
     @cached_property
     def settling(self) -> Labels:

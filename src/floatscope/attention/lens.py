@@ -1,18 +1,16 @@
 """The logit lens: what the network would predict if it ended after a layer.
 
-A layer's output goes through the final norm and the head, a few rows at a time, so that the logits of
-many rows or of all layers are never in memory at once. The first forward of each network checks that its
-logits are only the final norm and head of the last layer; a network that does more is refused.
+A layer's output goes through the final norm and the head, a few rows at a time. A network whose logits are
+not norm and head of its last layer is refused, in its first forward.
 """
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 from weakref import WeakSet
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor, nn
 
 from ..errors import CaptureError
@@ -20,15 +18,6 @@ from ..models import Model, parts
 
 _CELLS = 1 << 24  # logits at once
 _proven: "WeakSet[nn.Module]" = WeakSet()
-
-
-@dataclass(frozen=True, eq=False)
-class Predicted:
-    """The predictions at the requested positions; −1 and NaN elsewhere."""
-
-    token: Int[Tensor, "b w"]
-    probability: Float[Tensor, "b w"]  # of that token
-    entropy: Float[Tensor, "b w"]  # of the whole distribution, in nats
 
 
 @contextmanager
@@ -40,10 +29,8 @@ def proving(model: Model) -> Iterator[None]:
         return
     readout = parts.readout(net)
     if readout is None:
-        raise CaptureError(
-            f"{model.name} has no final norm and head where a lens looks for them",
-            "Trace it without 'lens'.",
-        )
+        what = f"{model.name} has no final norm and head where a lens looks for them"
+        raise CaptureError(what, "Trace it without 'lens'.")
     last: list[Tensor] = []
 
     def hold(module: nn.Module, args: Any, output: Any) -> None:
@@ -58,21 +45,13 @@ def proving(model: Model) -> Iterator[None]:
         own, logits = readout(last[0][:, row]).float(), output.logits[:, :1].float()
         last.clear()
         if not torch.allclose(own, logits, rtol=1e-2, atol=1e-2 * float(logits.abs().max())):
-            raise CaptureError(
-                f"the logits of {model.name} are not its final norm and head alone",
-                "A lens would show another distribution: trace it without 'lens'.",
-            )
+            what = f"the logits of {model.name} are not its final norm and head alone"
+            raise CaptureError(what, "A lens would differ from them: trace without 'lens'.")
         _proven.add(net)
 
-    hooks = [
-        parts.layers(net)[-1].register_forward_hook(hold),
-        net.register_forward_hook(compare, with_kwargs=True),
-    ]
-    try:
+    block = parts.layers(net)[-1]
+    with block.register_forward_hook(hold), net.register_forward_hook(compare, with_kwargs=True):
         yield
-    finally:
-        for hook in hooks:
-            hook.remove()
 
 
 def output_of(block: Any) -> Tensor:
@@ -83,25 +62,27 @@ def output_of(block: Any) -> Tensor:
 
 def predicted(
     model: Model, x: Float[Tensor, "b q d"], rows: Int[Tensor, " w"], wanted: Bool[Tensor, "b w"]
-) -> Predicted:
-    """Predict from a layer's output at the requested rows. The mask is never predicted."""
+) -> dict[str, Shaped[Tensor, "b w"]]:
+    """Return what rows of a layer's output predict: the token, its probability, the entropy in nats.
+
+    The mask is never predicted. Positions that are not wanted are −1 and NaN.
+    """
     readout = parts.readout(model.net)
     assert readout is not None  # proven
     chosen = x[:, rows][wanted]  # (n, d)
-    token = torch.full(wanted.shape, -1, device=x.device)
-    probability, entropy = (torch.full(wanted.shape, torch.nan, device=x.device) for _ in "pe")
-    best, sure, nats = [], [], []
+    found = []
     for part in chosen.split(max(1, _CELLS // model.vocab_size)):
         logits = readout(part)
         logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
         if model.mask_id is not None:
             logits[:, model.mask_id] = -torch.inf
         p = logits.softmax(-1)
-        most = p.max(-1)
-        best.append(most.indices)
-        sure.append(most.values.float())
-        nats.append(torch.special.entr(p).sum(-1).float())
-    if len(chosen):
-        token[wanted], probability[wanted] = torch.cat(best), torch.cat(sure)
-        entropy[wanted] = torch.cat(nats)
-    return Predicted(token, probability, entropy)
+        best = p.max(-1)
+        nats = torch.special.entr(p).sum(-1)
+        found.append((best.indices, best.values.float(), nats.float()))
+    arrays = {}
+    names = ("lens_token", "lens_probability", "lens_entropy")
+    for name, values in zip(names, map(torch.cat, zip(*found, strict=True)), strict=True):
+        nothing = torch.nan if values.is_floating_point() else -1
+        arrays[name] = values.new_full(wanted.shape, nothing).masked_scatter(wanted, values)
+    return arrays

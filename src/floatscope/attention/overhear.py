@@ -1,13 +1,12 @@
-"""Keep the log-sum-exp that stock attention computes anyway.
+"""Capture the log-sum-exp that stock attention computes anyway.
 
-SDPA's kernels return it beside the output, and the public function drops it. A dispatch mode around the
-stock call keeps it, so nothing is computed twice and the output is the stock one, bit for bit. Two
-kernels return the log-sum-exp only on request; the mode requests it. That changes nothing else, except
-for few queries, where cuDNN has a faster kernel without it, whose last bits differ; there the call is
-left alone. If a kernel returns none, the statistics compute their own.
+SDPA's kernels return it beside the output, and the public function drops it. A dispatch mode around the stock
+call sees the kernel's result; the output is the stock one, bit for bit. Two kernels keep the log-sum-exp only
+if told to, and the mode tells them, except for few queries: cuDNN then has a faster kernel without it, whose
+last bits differ. Where a kernel has none, the statistics compute their own.
 
-On a CPU there is one kernel, and a dispatch mode costs more than a short call. There `OverhearOnCPU` runs
-transformers' function with `attend` in place of SDPA, which calls the same kernel as SDPA.
+On a CPU a dispatch mode costs more than a short call of the one kernel. There, `OverhearOnCPU` has
+transformers' own function call `attend` in place of SDPA, which calls the kernel as SDPA does.
 """
 
 import threading
@@ -36,13 +35,7 @@ class Overhear(TorchDispatchMode):
         super().__init__()
         self._heard: Tensor | None = None
 
-    def __torch_dispatch__(
-        self,
-        func: Any,
-        types: Any,
-        args: tuple[Any, ...] = (),
-        kwargs: dict[str, Any] | None = None,
-    ) -> Any:
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         if func is torch.ops.aten.scaled_dot_product_attention.default:
             # In inference mode the composite function arrives whole: let it pick its kernel.
@@ -66,7 +59,7 @@ class Overhear(TorchDispatchMode):
         heads = heard.shape[1]
         if (
             heard.ndim == 3 and heads < h and not h % heads
-        ):  # those that share keys, as further rows
+        ):  # heads that share keys, as further rows
             heard = heard[..., : q * (h // heads)].reshape(b, h, -1)
         if heard.shape[-1] > q:  # one kernel rounds the number of rows up
             heard = heard[..., :q]
@@ -77,8 +70,6 @@ _SDPA = torch.nn.functional.scaled_dot_product_attention
 _choice: Any = torch._fused_sdp_choice
 _FLASH = 1  # what it says where SDPA takes its kernel, and not plain arithmetic
 _flash: Any = torch._scaled_dot_product_flash_attention_for_cpu
-
-
 _heard = threading.local()
 
 
@@ -89,17 +80,16 @@ def attend(
     attn_mask: Tensor | None = None,
     dropout_p: float = 0.0,
     is_causal: bool = False,
-    scale: float | None = None,
-    enable_gqa: bool = False,
+    **named: Any,
 ) -> Any:
-    """Do what SDPA does on a CPU, and keep the log-sum-exp for the thread."""
+    """Compute SDPA by its own steps, and keep the log-sum-exp of the kernel for this thread."""
     how = (dropout_p, is_causal)
-    gqa: dict[str, Any] = {"scale": scale, "enable_gqa": enable_gqa}
-    if not query.is_cpu or _choice(query, key, value, attn_mask, *how, **gqa) != _FLASH:
-        return _SDPA(query, key, value, attn_mask, *how, **gqa)
+    if not query.is_cpu or _choice(query, key, value, attn_mask, *how, **named) != _FLASH:
+        return _SDPA(query, key, value, attn_mask, *how, **named)
     if attn_mask is not None and attn_mask.dtype == torch.bool:
         hidden = torch.full((), -torch.inf, dtype=query.dtype)
         attn_mask = torch.where(attn_mask, 0.0, hidden)
+    scale = named.get("scale")
     output, _heard.lse = _flash(query, key, value, *how, attn_mask=attn_mask, scale=scale)
     return output
 

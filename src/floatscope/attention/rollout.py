@@ -13,32 +13,24 @@ from torch import Tensor
 
 from .forward import Forward
 
-Kept = dict[int, tuple[list[int], Tensor]]  # by layer: whose, and the state of every row
+State = Float[Tensor, "b k r"]
 
 
 @dataclass(eq=False)
 class Rollout:
-    """The rollout's states. Call `begin` per forward, and `before` and `after` the sums of each layer."""
+    """The rollout of a forward: `begin` it, then call `before` and `after` each layer's sums."""
 
     # With a cache of fixed size: the states, (b, k, r) by layer, in memory that stays where it is.
     fixed: dict[int, Tensor] = field(default_factory=dict)
-    kept: Kept = field(default_factory=dict)  # with one that grows
+    # With one that grows, by layer: whose, and the state of every row.
+    kept: dict[int, tuple[list[int], Tensor]] = field(default_factory=dict)
     _state: Tensor | None = None  # up to this layer
 
     def begin(self) -> None:
         """Start a forward."""
         self._state = None
 
-    def set_aside(self) -> Kept:
-        """Remove and return the earlier states, which a recorded forward must not use."""
-        kept, self.kept = self.kept, {}
-        return kept
-
-    def take_back(self, kept: Kept) -> None:
-        """Restore the earlier states."""
-        self.kept, self._state = kept, None
-
-    def of(self, prompts: Sequence[int]) -> dict[int, Float[Tensor, "b k r"]]:
+    def of(self, prompts: Sequence[int]) -> dict[int, State]:
         """Return the states of all earlier rows by layer, with a KV cache, to be copied into `fixed`."""
         return {layer: _of(known, list(prompts)) for layer, known in self.kept.items()}
 
@@ -48,16 +40,14 @@ class Rollout:
             self.kept[layer] = (list(prompts), state[:, :columns].clone())
         self.fixed = {}
 
-    def before(self, forward: Forward, device: torch.device) -> Float[Tensor, "b k r"]:
+    def before(self, forward: Forward, device: torch.device) -> State:
         """Return the state before a layer."""
         if self._state is None:
             self._state = forward.labels.in_region
         self._state = self._state.to(device)
         return self._state
 
-    def after(
-        self, layer: int, rolled: Float[Tensor, "b q r"], forward: Forward
-    ) -> Float[Tensor, "b k r"]:
+    def after(self, layer: int, rolled: Float[Tensor, "b q r"], forward: Forward) -> State:
         """Return the state of all rows after a layer; with a cache, earlier rows keep theirs."""
         assert self._state is not None
         new = (rolled + forward.visible.of_rows(self._state, 1)) / 2
@@ -69,9 +59,7 @@ class Rollout:
             self._state = self._renewed(layer, new, forward)
         return self._state
 
-    def _grown(
-        self, layer: int, new: Float[Tensor, "b q r"], forward: Forward
-    ) -> Float[Tensor, "b k r"]:
+    def _grown(self, layer: int, new: Float[Tensor, "b q r"], forward: Forward) -> State:
         who = list(forward.prompts)
         if (known := self.kept.get(layer)) is not None:
             new = torch.cat([_of(known, who), new], dim=1)
@@ -81,9 +69,7 @@ class Rollout:
         self.kept[layer] = (who, final)
         return new
 
-    def _renewed(
-        self, layer: int, new: Float[Tensor, "b q r"], forward: Forward
-    ) -> Float[Tensor, "b k r"]:
+    def _renewed(self, layer: int, new: Float[Tensor, "b q r"], forward: Forward) -> State:
         """Return the new states; with an approximate cache, rows that were not recomputed keep theirs."""
         who = list(forward.prompts)
         known = self.kept.get(layer) if forward.partial else None
@@ -97,7 +83,7 @@ class Rollout:
         return new
 
 
-def _of(known: tuple[list[int], Tensor], who: list[int]) -> Float[Tensor, "b k r"]:
+def _of(known: tuple[list[int], Tensor], who: list[int]) -> State:
     """Select the states of these prompts; others may have ended."""
     before, state = known
     return state if before == who else state[[before.index(p) for p in who]]

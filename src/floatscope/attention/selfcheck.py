@@ -1,9 +1,8 @@
-"""The self-check of a loaded model: what must hold before any number is trusted.
+"""The self-check of a freshly loaded model: what must hold before any number is believed.
 
-Loading has already checked that every tensor is there. These checks follow: no weight is NaN; the logits
-are finite and not all equal; the attention has the stated direction, as a perturbation shows; padding
-changes nothing; captured rows sum to one and agree with the float64 reference; an edit at the attention
-hook changes the logits. An error names the check that failed.
+No weight is NaN; the logits are finite and not all the same; the direction is the stated one; padding changes
+nothing; captured rows sum to one and agree with the float64 reference; an edit at the attention hook changes
+the logits. A failure names the check.
 """
 
 from collections.abc import Callable
@@ -30,9 +29,8 @@ def check(model: Model) -> None:
     generator = torch.Generator().manual_seed(0)
     ids = torch.randint(0, model.vocab_size, (1, _SIZE), generator=generator).to(model.device)
     probe = Probe(model, ids)
-    for name, one in CHECKS.items():
-        problem = one(probe)
-        if problem:
+    for name, find_problem in CHECKS.items():
+        if problem := find_problem(probe):
             what, remedy = problem
             raise ModelError(f"self-check '{name}' failed for {model.name}: {what}", remedy)
 
@@ -117,32 +115,31 @@ def _rows_sum_to_one(probe: Probe) -> Problem:
     labels = Labels(one, 1, one, 1)
     layers = sorted({0, model.n_layers - 1})
     capture = Capture(model, {"mass"}, layers, range(model.n_heads))
-    truth: dict[int, Tensor] = {}
-    largest: dict[int, float] = {}
+    truth: dict[int, tuple[Tensor, float]] = {}
 
     def compare(call: attention_hook.Call, proceed: attention_hook.Proceed) -> Tensor:
         if call.layer in layers:
             view = View.of(call, visible, labels)
-            truth[call.layer] = attention(view).sum(2)  # (b, h, k)
-            largest[call.layer] = float(scores(view).abs().max())
+            largest = float(scores(view).abs().max())
+            truth[call.layer] = attention(view).sum(2), largest  # (b, h, k)
         return proceed(call)
 
     forward = Forward(visible, labels, (0, 1), cached=False)
     with attention_hook.attach(model.net, compare), capture, capture.forward(forward) as captured:
         model.logits(ids)
-    for layer in layers:
+    for layer, (expected, largest) in truth.items():
         column = captured.layers[layer].values["column_sum"]
         total = column.sum(-1) / _SIZE
-        off = float((column[:, 0] - truth[layer]).abs().max())
+        off = float((column[:, 0] - expected).abs().max())
         if not float((total - 1).abs().max()) <= 1e-3:
             what = f"rows of layer {layer} sum to {float(total.flatten()[0]):.4g}"
         elif not off <= max(_TOLERANCE[model.dtype], 1e-5):  # statistics are float32 at best
             what = f"column sums of layer {layer} are off by {off:.2g}"
         else:
             continue
-        if largest[layer] > _LARGEST_SCORE:
-            return f"attention scores reach {largest[layer]:.2g}, so that {what}", _SCORES
-        return what, _TRANSFORMERS_REMEDY
+        if largest > _LARGEST_SCORE:
+            return f"attention scores reach {largest:.2g}, so that {what}", _SCORES
+        return what, _TRANSFORMERS
     return None
 
 
@@ -153,11 +150,7 @@ _SCORES = (
     "float32 does not tell such scores apart, and statistics would be wrong. Trained weights have none: "
     "copy the checkpoint again, or look for a wrong scale in its config.json or adapter."
 )
-
-
-_TRANSFORMERS_REMEDY = (
-    "This transformers version may call attention in another way; use the tested one."
-)
+_TRANSFORMERS = "This transformers version may call attention in another way; use the tested one."
 
 
 def _edit_bites(probe: Probe) -> Problem:
@@ -170,7 +163,7 @@ def _edit_bites(probe: Probe) -> Problem:
     with attention_hook.attach(probe.model.net, silence):
         after = probe.model.logits(probe.ids)
     if torch.equal(probe.logits, after):
-        return "an edit at the attention hook leaves the logits as they were", _TRANSFORMERS_REMEDY
+        return "an edit at the attention hook leaves the logits as they were", _TRANSFORMERS
     return None
 
 

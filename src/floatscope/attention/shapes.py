@@ -1,8 +1,7 @@
-"""One layer's attention in one forward, and the arrays measured from it: shapes only.
+"""One layer's attention in one forward, and the arrays measured of it: shapes, no arithmetic.
 
-`reference` computes these arrays by definition in float64, `blocked` fast and in bounded memory; both
-take a View and return Arrays. Rows (queries) have a group, keys have a region; −1 is padding and never
-counts.
+`reference` and `cpu.blocked` take a View and give Arrays. Rows (queries) carry a group, keys carry a region;
+−1 is padding and never counts.
 """
 
 from contextlib import AbstractContextManager, nullcontext
@@ -91,11 +90,7 @@ def one_hot(index: Int[Tensor, "b n"], size: int) -> Float[Tensor, "b n s"]:
 
 
 def _own(mask: Tensor | None, visible: Visibility) -> bool:
-    """Tell whether the mask is absent or made from direction and padding.
-
-    An intervention replaces that mask and never writes into it, since all layers share it. A window does
-    not follow from direction and padding.
-    """
+    """Tell whether direction and padding alone made the mask; an intervention puts another in its place."""
     if visible.reach is not None:
         return False
     own = visible.mask

@@ -8,6 +8,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+Heads = Float[Tensor, "b kv k d"]  # keys or values of one layer
+
 
 def massive(x: Float[Tensor, "b n d"]) -> tuple[Float[Tensor, "b n"], Int[Tensor, "b n"]]:
     """Return max |x| / median |x| over each position's channels, and the largest channel; ∞ for median 0."""
@@ -26,8 +28,7 @@ def massive(x: Float[Tensor, "b n d"]) -> tuple[Float[Tensor, "b n"], Int[Tensor
 def routed_experts(output: Any, batch: int) -> tuple[Int[Tensor, "b c q"], Float[Tensor, "b c q"]]:
     """Return the experts that a router chose for each position, strongest first, and their weights.
 
-    transformers' routers return (logits, expert weights, experts) over all tokens of a batch, not sorted by
-    weight.
+    transformers' routers return (logits, weights, experts) over all tokens of a batch, not sorted.
     """
     _, weight, expert = output  # (b·q, c) each
     order = weight.argsort(dim=-1, descending=True, stable=True)
@@ -45,11 +46,7 @@ class KVDrift:
     _previous: dict[int, tuple[tuple[int, ...], Tensor, Tensor]] = field(default_factory=dict)
 
     def update(
-        self,
-        layer: int,
-        prompts: Sequence[int],
-        key: Float[Tensor, "b kv k d"],
-        value: Float[Tensor, "b kv k d"],
+        self, layer: int, prompts: Sequence[int], key: Heads, value: Heads
     ) -> tuple[Float[Tensor, "b k"], Float[Tensor, "b k"]]:
         """Return 1 − cos of each key and value with the previous forward's, mean over heads; NaN at first."""
         previous = self._previous.get(layer)
@@ -70,9 +67,7 @@ def _drift(old: Float[Tensor, "b kv _ d"], new: Float[Tensor, "b kv k d"]) -> Fl
     return torch.nn.functional.pad(distance, (0, new.shape[2] - shared), value=torch.nan)
 
 
-def cosine_distance(
-    a: Float[Tensor, "b kv k d"], b: Float[Tensor, "b kv k d"]
-) -> Float[Tensor, "b k"]:
+def cosine_distance(a: Heads, b: Heads) -> Float[Tensor, "b k"]:
     """Return 1 − cos, mean over heads, as ½‖â − b̂‖², which is accurate for nearly equal vectors too."""
     wide = torch.promote_types(a.dtype, torch.float32)
     unit = [torch.nn.functional.normalize(x.to(wide), dim=-1) for x in (a, b)]

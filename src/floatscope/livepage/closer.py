@@ -20,8 +20,8 @@ from ..decode.state import State, Watcher
 from ..errors import UsageError
 from ..instrument import Model
 from ..models import attention_hook, parts
+from ..recording.finished import TraceStep
 from ..recording.pattern import head_weights
-from ..recording.trace_step import TraceStep
 from ..scenes.codec import pack_log
 from ..trace import Trace
 from .asked import Asked

@@ -1,10 +1,8 @@
-"""The base class of measures: a frozen dataclass whose fields are its configuration.
+"""A measure: a dataclass whose fields are its configuration, from traces to a finding.
 
-A subclass defines `compute(trace)`. It returns a dataset with the values of one example: a variable `x` and,
-where there is a null, `x_null`. Whatever else `summarise` needs goes into the dataset's attributes, as
-values that JSON can hold. This module adds the rest: coordinates, constant nulls, intervals, lifts, tables
-and a default figure. A value that does not apply is NaN. A statistic that the trace did not keep raises an
-error that names it.
+Subclasses give `compute(trace)`: a dataset of values for one example, `x` and, where there is one, its
+`x_null`. Coordinates, constant nulls, intervals, lifts, tables and a plain figure are made here. A value that
+does not apply is NaN; a statistic that was not kept is an error that names it.
 """
 
 from collections.abc import Iterable, Sequence
@@ -21,6 +19,8 @@ from ..stats.anchors import Rule, ZScore
 from ..trace import Trace
 from ..trace.windows import require_global
 from .result import Result, summarise
+
+Values = xr.DataArray | xr.Variable
 
 
 @dataclass(frozen=True)
@@ -59,21 +59,16 @@ class Measure(Configured):
         several = [traces] if isinstance(traces, Trace) else list(traces)
         for trace in several:
             if not isinstance(trace, Trace):
-                raise UsageError(
-                    f"{type(self).__name__} measures traces, not {type(trace).__name__}",
-                    "Give what model.trace(...) returned.",
-                )
+                what = f"{type(self).__name__} measures traces, not {type(trace).__name__}"
+                raise UsageError(what, "Give what model.trace(...) returned.")
         for dim in ("layer", "head"):
             if len({tuple(t.data[dim].values.tolist()) for t in several}) > 1:
-                raise UsageError(
-                    f"these traces kept different {dim}s", "Trace them all with the same choice."
-                )
+                what = f"these traces kept different {dim}s"
+                raise UsageError(what, "Trace them all with the same choice.")
         models = {str(t.info["model"]) for t in several}
         if len(models) > 1:
-            raise UsageError(
-                f"traces of different models in one call: {', '.join(sorted(models))}",
-                "Measure each model's traces apart and use compare(...).",
-            )
+            what = f"traces of different models in one call: {', '.join(sorted(models))}"
+            raise UsageError(what, "Measure each model's traces apart and use compare(...).")
         examples = [self.example(trace).assign_attrs(id=trace.prompt) for trace in several]
         return self.summarise(examples, next(iter(models), ""))
 
@@ -115,34 +110,22 @@ class Measure(Configured):
         return data.assign({f"{name}_null": null for name, null in full.items()})
 
     def _computed(self, trace: Trace) -> xr.Dataset:
-        values = self.compute(trace)
+        values, gave = self.compute(trace), f"{type(self).__name__}.compute gave"
         if not isinstance(values, xr.Dataset):
-            raise UsageError(
-                f"{type(self).__name__}.compute gave a {type(values).__name__}, not an xarray Dataset",
-                'Return xr.Dataset({"value": array}), with "value_null" beside it where there is one.',
-            )
+            remedy = 'Return xr.Dataset({"value": array}), with "value_null" where there is one.'
+            raise UsageError(f"{gave} a {type(values).__name__}, not an xarray Dataset", remedy)
         for name, array in values.data_vars.items():
             if array.dtype.kind not in "biuf":
-                raise UsageError(
-                    f"{type(self).__name__}.compute gave {name!r} as {array.dtype}: expected numbers",
-                    "Return numbers, NaN where the value does not apply.",
-                )
-            for dim in ("step", "layer", "head"):
-                if (
-                    dim in array.dims
-                    and dim not in array.coords
-                    and array.sizes[dim] != trace.data.sizes[dim]
-                ):
-                    raise UsageError(
-                        f"{type(self).__name__}.compute gave {name!r} for {array.sizes[dim]} {dim}s, "
-                        f"and the trace has {trace.data.sizes[dim]}",
-                        f"Give the dimension a coordinate, or another name than {dim!r}.",
-                    )
+                what = f"{gave} {name!r} as {array.dtype}: expected numbers"
+                raise UsageError(what, "Return numbers, NaN where the value does not apply.")
+            for dim in {"step", "layer", "head"} & {*array.dims} - {*array.coords}:
+                if array.sizes[dim] != trace.data.sizes[dim]:
+                    sizes = f"{array.sizes[dim]} {dim}s, and the trace has {trace.data.sizes[dim]}"
+                    remedy = f"Give the dimension a coordinate, or another name than {dim!r}."
+                    raise UsageError(f"{gave} {name!r} for {sizes}", remedy)
             if "example" in array.dims:
-                raise UsageError(
-                    f"{type(self).__name__}.compute gave {name!r} with a dimension 'example'",
-                    "Compute one example at a time; the measure puts the examples together.",
-                )
+                remedy = "Compute one example at a time; the measure puts the examples together."
+                raise UsageError(f"{gave} {name!r} with a dimension 'example'", remedy)
         return values
 
     def compute(self, trace: Trace) -> xr.Dataset:
@@ -201,9 +184,7 @@ def _labelled(values: xr.Dataset, trace: Trace) -> xr.Dataset:
     return values.assign_coords({dim: trace.data[dim].values for dim in bare})
 
 
-def by_layer(
-    values: xr.DataArray | xr.Variable, *, keep: Sequence[str] = ("layer",)
-) -> xr.Variable:
+def by_layer(values: Values, *, keep: Sequence[str] = ("layer",)) -> xr.Variable:
     """Average over all dimensions but those in `keep` (by default: over steps and heads), ignoring NaN."""
     bare = values.variable if isinstance(values, xr.DataArray) else values
     return bare.mean([d for d in bare.dims if d not in keep])

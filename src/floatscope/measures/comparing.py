@@ -58,13 +58,10 @@ class Comparison:
         """
         measure = type(self.results[0].measure).__name__
         models = ", ".join(map(str, self.data["model"].values))
-        return latex_table(
-            self.table(),
-            [str(dim) for dim in self.data.dims],
-            ["null"],
-            caption=caption or f"{measure} of {models}.",
-            label=label or f"tab:{dashed(measure)}-compared",
-        )
+        caption = caption or f"{measure} of {models}."
+        label = label or f"tab:{dashed(measure)}-compared"
+        dims = [str(dim) for dim in self.data.dims]
+        return latex_table(self.table(), dims, ["null"], caption=caption, label=label)
 
     def plot(self, *values: str, **size: Any) -> Figure:
         """Draw a panel per value and category: a line per model, interval bands and dotted nulls.
@@ -77,24 +74,24 @@ class Comparison:
         """
         for name in values:
             if name not in self.values:
-                raise UsageError(
-                    f"no value {name!r:.80} in this comparison",
-                    f"There are {', '.join(self.values)}.",
-                )
+                remedy = f"There are {', '.join(self.values)}."
+                raise UsageError(f"no value {name!r:.80} in this comparison", remedy)
         shown = [(v, w) for v in values or self.values for w in _panels(self.data[v])]
         if not shown:
-            raise UsageError(
-                f"nothing to draw of {', '.join(values or self.values) or 'this comparison'}",
-                f"A figure takes values over depth and at most {_PANELS} categories.",
-            )
+            what = f"nothing to draw of {', '.join(values or self.values) or 'this comparison'}"
+            remedy = f"A figure takes values over depth and at most {_PANELS} categories."
+            raise UsageError(what, remedy)
         columns = min(4, len(shown))
         look: Any = {"width": 3.3 if columns < 3 else 2.2, "height": 2.0, "count": len(shown)}
         with asked(**size), panels(-(-len(shown) // columns), columns, **look) as (figure, axes):
             flat = list(axes.flat)[: len(shown)]
             for axis, (name, where) in zip(flat, shown, strict=True):
                 self._panel(axis, name, where)
-            for name in dict.fromkeys(v for v, _ in shown):
-                _one_scale([x for x, (v, _) in zip(flat, shown, strict=True) if v == name])
+            for name in {v for v, _ in shown}:  # one scale for each value
+                same = [x for x, (v, _) in zip(flat, shown, strict=True) if v == name]
+                low, high = zip(*(axis.get_ylim() for axis in same), strict=True)
+                for axis in same:
+                    axis.set_ylim(min(0, *low), max(high))
             legend(figure, flat[0])
             note = f"{self.results[0].measure!r} · {self.data.attrs['interval']}; dotted: null"
             headline(figure, note)
@@ -141,12 +138,6 @@ def _panels(array: xr.DataArray) -> list[dict[Any, Any]]:
         return [{}]
     labels = array.dropna(rest[0], how="all")[rest[0]].values
     return [{rest[0]: x} for x in labels] if len(rest) == 1 and 0 < len(labels) <= _PANELS else []
-
-
-def _one_scale(axes: list[Any]) -> None:
-    limits = [axis.get_ylim() for axis in axes]
-    for axis in axes:
-        axis.set_ylim(min(0, *(low for low, _ in limits)), max(high for _, high in limits))
 
 
 def compare(
@@ -219,35 +210,30 @@ def compare(
 def _check(results: Sequence[Result]) -> None:
     for result in results:
         if not isinstance(result, Result):
-            raise UsageError(
-                f"compare takes results, not {result!r:.80}",
-                "Write fs.compare(measure(traces), measure(other_traces)).",
-            )
+            remedy = "Write fs.compare(measure(traces), measure(other_traces))."
+            raise UsageError(f"compare takes results, not {result!r:.80}", remedy)
     if len(results) < 2:
         raise UsageError(f"{len(results)} result to compare", "Give two or more.")
     first = results[0].measure
     for other in (r.measure for r in results[1:]):
         if type(other) is not type(first):
-            raise UsageError(
-                f"different measures: {type(first).__name__} and {type(other).__name__}",
-                "Compare results of one measure.",
-            )
+            what = f"different measures: {type(first).__name__} and {type(other).__name__}"
+            raise UsageError(what, "Compare results of one measure.")
         differ = [f.name for f in fields(first) if getattr(first, f.name) != getattr(other, f.name)]
         if differ:
-            raise UsageError(
-                f"{type(first).__name__} was configured differently: {', '.join(differ)}",
-                "A comparison needs the same rule and settings for every model.",
-            )
+            what = f"{type(first).__name__} was configured differently: {', '.join(differ)}"
+            raise UsageError(what, "A comparison needs the same settings for every model.")
 
 
 def _paired(results: Sequence[Result], left: list[str]) -> list[xr.Dataset]:
     """Return the examples that all results share, in one order."""
     for result in results:
         if "example" not in result.examples.coords:
-            raise UsageError(
-                f"expected examples with ids, but a result of {result.model or 'a model'} has none",
-                "Measure traces, or give result.examples a coordinate `example`; or use paired=False.",
+            what = (
+                f"expected examples with ids, but a result of {result.model or 'a model'} has none"
             )
+            remedy = "Measure traces, give result.examples a coordinate `example`, or paired=False."
+            raise UsageError(what, remedy)
     common, places = pair(*([str(i) for i in r.examples["example"].values] for r in results))
     for result in results:
         if result.n > len(common):
@@ -257,9 +243,8 @@ def _paired(results: Sequence[Result], left: list[str]) -> list[xr.Dataset]:
 
 def _labels(results: Sequence[Result], labels: Sequence[str] | None) -> list[str]:
     if labels is not None and len(set(labels)) != len(results):
-        raise UsageError(
-            f"{len(set(labels))} different labels for {len(results)} results", "Give one each."
-        )
+        what = f"{len(set(labels))} different labels for {len(results)} results"
+        raise UsageError(what, "Give one each.")
     names: list[str] = []
     for name in labels or [r.model or "model" for r in results]:
         names.append(name if name not in names else f"{name} ({len(names) + 1})")
@@ -292,9 +277,8 @@ def _by_depth(examples: list[xr.Dataset]) -> list[xr.Dataset]:
     """Replace layers by relative depth, and interpolate onto the depths of the model with fewest layers."""
     counts = [e.sizes["layer"] for e in examples]
     if min(counts) == 1 and max(counts) > 1:
-        raise UsageError(
-            f"layer counts {counts}: one layer has no relative depth", "Measure two layers or more."
-        )
+        what = f"layer counts {counts}: one layer has no relative depth"
+        raise UsageError(what, "Measure two layers or more.")
     deep = []
     for each in examples:
         layer = each["layer"].values.astype(float)
@@ -314,10 +298,7 @@ def _interpolated(values: xr.Dataset, grid: np.ndarray) -> xr.Dataset:
 
 
 def by_example(a: xr.DataArray, b: xr.DataArray) -> tuple[np.ndarray, np.ndarray] | None:
-    """Return both arrays on the examples that they share, in the order of `a`; None where they share none.
-
-    Examples are matched by the coordinate `example`. An example that occurs several times is averaged.
-    """
+    """Return both on the examples they share, in a's order, means of repeated ones; None without."""
     names = [np.array(list(map(str, array["example"].values))) for array in (a, b)]
     shared = [name for name in dict.fromkeys(names[0]) if name in set(names[1])]
     if not shared:

@@ -7,25 +7,16 @@ mathematics; names of files and models stay text.
 import re
 from collections.abc import Sequence
 
+_MATH = "× times · cdot ∞ infty → to ≤ leq ≥ geq ≠ neq ≈ approx ± pm Σ Sigma Δ Delta λ lambda"
+_SYMBOLS = _MATH.split()
 _ESCAPED = {
     "\\": r"\textbackslash{}",
     "~": r"\textasciitilde{}",
     "^": r"\textasciicircum{}",
     **{c: f"\\{c}" for c in "&%$#_{}"},
     **{c: f"${c}$" for c in "<>|"},
+    **dict(zip(_SYMBOLS[::2], (f"$\\{name}$" for name in _SYMBOLS[1::2]), strict=True)),
     "−": "$-$",
-    "×": r"$\times$",
-    "·": r"$\cdot$",
-    "∞": r"$\infty$",
-    "→": r"$\to$",
-    "≤": r"$\leq$",
-    "≥": r"$\geq$",
-    "≠": r"$\neq$",
-    "≈": r"$\approx$",
-    "±": r"$\pm$",
-    "Σ": r"$\Sigma$",
-    "Δ": r"$\Delta$",
-    "λ": r"$\lambda$",
     "½": r"$\frac{1}{2}$",
     "‖": r"$\|$",
     "–": "--",
@@ -40,7 +31,8 @@ _LETTER, _BETWEEN = 4.0, 6.0  # an average letter of 8 points, and the space bet
 _POWERS = str.maketrans("⁻⁰¹²³⁴⁵⁶⁷⁸⁹", "-0123456789")
 _SPECIAL = re.compile("(·10)?([⁻⁰¹²³⁴⁵⁶⁷⁸⁹]+)|" + "|".join(map(re.escape, _ESCAPED)))
 
-Group = tuple[str, Sequence[Sequence[str]]]
+Row = Sequence[str]
+Group = tuple[str, Sequence[Row]]
 
 
 def tex(text: object) -> str:
@@ -57,18 +49,11 @@ def _escaped(special: re.Match[str]) -> str:
 
 
 def table(
-    header: Sequence[str],
-    groups: Sequence[Group],
-    *,
-    align: Sequence[str],
-    caption: str,
-    label: str,
+    header: Row, groups: Sequence[Group], *, align: Sequence[str], caption: str, label: str
 ) -> str:
-    """Write a table environment.
+    """Format a table environment; `groups` are rows that belong together, each with a heading or "".
 
-    `groups` are rows that belong together, each group with a heading or "". `align` gives the type of each
-    column as `tabular` takes it: "l", "r", "p{2.6in}". A table that does not fit one column of a page spans
-    both.
+    `align` has the kind of each column, as `tabular` takes it. A wide table goes over both columns of a page.
     """
     every = [header, *(row for _, rows in groups for row in rows)]
     for row in every:
@@ -99,7 +84,7 @@ def table(
     )
 
 
-def _row(cells: Sequence[str]) -> str:
+def _row(cells: Row) -> str:
     """Join the cells of a row, and protect a leading "[" or "*", which LaTeX reads as an option."""
     text = " & ".join(map(tex, cells))
     return ("{}" if text.startswith(("[", "*")) else "") + text + r" \\"

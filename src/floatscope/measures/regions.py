@@ -29,11 +29,6 @@ def gold_of(trace: Trace) -> str | None:
     return gold if gold and gold in names(trace) else None
 
 
-def passages_of(trace: Trace) -> list[str]:
-    """Return the names of the passage regions, in the order of the text."""
-    return [n for n in names(trace) if n.startswith("passage ")]
-
-
 def category_of(name: str, gold: str | None) -> str:
     """Return the category of a region, given the name of the gold region."""
     if name == gold:
@@ -67,27 +62,20 @@ def by_category(flow: xr.DataArray, trace: Trace) -> xr.DataArray:
     return xr.dot(flow, labelled, dim="target").transpose("category", ...)
 
 
-def draw_categories(axis: Axes, result: Result, name: str) -> None:
+def draw_categories(axis: Axes, result: Result, name: str, label: str) -> None:
     """Draw the share of each category over layers, with its interval and null where they exist."""
     shown = result[name].dropna("category", how="all")["category"].values
     for series, category in zip(SERIES, shown, strict=False):
         part = replace(result, data=result.data.sel(category=category), control=None)
         band(axis, part, name, "layer", series=series, label=str(category))
     axis.legend(ncols=2, fontsize=points(7), **ABOVE)
-    axis.set_ylim(0, 1)
-
-
-def stated(examples: Sequence[xr.Dataset]) -> str:
-    """Say how many traces name a gold region, to explain NaN values."""
-    known = sum(bool(example.attrs["gold"]) for example in examples)
-    return f"{known} of {len(examples)} traces name a gold region; the others are NaN there"
+    axis.set(ylabel=label, ylim=(0, 1))
 
 
 def written(trace: Trace) -> Bool[np.ndarray, " e"]:
-    """Return which reveals belong to the answer's text: all up to its end token, and the end token itself.
+    """Find the reveals of the answer's text: all up to its end token, and that one.
 
-    A diffusion model fills the remaining positions with the same token, and those rows would dominate a mean
-    over reveals. Of the run of equal tokens that ends the answer, only the first counts.
+    Of the run of one token that fills the rest of an answer only the first counts.
     """
     final = trace.canvas.values[-1]
     final = final[final >= 0][int(trace.info["prompt_length"]) :]

@@ -72,10 +72,8 @@ class Result:
 
     def table(self) -> pd.DataFrame:
         """Return a tidy table: one row per value and cell, with mean, null, lift, low, high, unit and n."""
-        frames = [
-            tidy(self.data, name, ("null", "lift", "low", "high")).assign(n=self._count(name))
-            for name in self.values
-        ]
+        beside = ("null", "lift", "low", "high")
+        frames = [tidy(self.data, n, beside).assign(n=self._count(n)) for n in self.values]
         table = pd.concat(frames, ignore_index=True)
         table.insert(0, "measure", type(self.measure).__name__)
         table.insert(0, "model", self.model)
@@ -98,13 +96,10 @@ class Result:
         Returns:
             A `table` environment, or `table*` if it does not fit into one column.
         """
-        return latex_table(
-            self.table(),
-            [str(dim) for dim in self.data.dims],
-            ["null", "n"],
-            caption=caption or f"{type(self.measure).__name__} of {self.model}, n = {self.n}.",
-            label=label or f"tab:{dashed(type(self.measure).__name__)}",
-        )
+        measure, dims = type(self.measure).__name__, [str(dim) for dim in self.data.dims]
+        caption = caption or f"{measure} of {self.model}, n = {self.n}."
+        label = label or f"tab:{dashed(measure)}"
+        return latex_table(self.table(), dims, ["null", "n"], caption=caption, label=label)
 
     def plot(self, **size: Any) -> Figure:
         """Draw the measure's figure.
@@ -178,13 +173,8 @@ def tidy(data: xr.Dataset, name: str, beside: Sequence[str]) -> pd.DataFrame:
     return pd.DataFrame(columns | {"unit": main.attrs.get("units", "")})
 
 
-def bounds_of(
-    values: xr.DataArray | xr.Variable, attrs: Mapping[Any, Any]
-) -> intervals.Bounds | None:
-    """Return the range of a value, from its unit and from `most` if given; None if it has none.
-
-    A user's measure may give a value outside the range of its unit: then there are no bounds.
-    """
+def bounds_of(values: Any, attrs: Mapping[Any, Any]) -> intervals.Bounds | None:
+    """Return the range of a value by its unit and `most`; None if values lie beyond it."""
     unit = str(attrs.get("units", ""))
     ranges = [ends for units, ends in _RANGES.items() if unit.startswith(units)]
     if not ranges or not values.size:
@@ -198,10 +188,11 @@ def bounds_of(
 def summarise(
     examples: Sequence[xr.Dataset], measure: Any, model: str, units: dict[str, str]
 ) -> Result:
-    """Combine datasets of single examples (values and their nulls) into means, intervals and lifts.
+    """Example by example datasets (values and their `_null`s) → means, intervals, lifts.
 
-    An example's attribute `id` names its prompt, so that results can be paired. Its attribute `most` may
-    give the largest possible value of a count, such as {"lifetime": 32} for 32 states.
+    An example's attribute `id` says which it is, so that results can be paired; its attribute `most`
+    may name the largest possible value of a count, such as {"lifetime": 32} for 32 states. `gold` says
+    whether it names a gold region: a NaN without is explained.
     """
     if not examples:
         raise UsageError("no traces", "Give at least one.")
@@ -212,7 +203,11 @@ def summarise(
     limits = pd.DataFrame([example.attrs.get("most", {}) for example in examples])
     for name, most in limits.fillna(np.inf).max().items():
         together[name].attrs["most"] = float(most)
-    return summarise_joined(together, measure, model, units)
+    result = summarise_joined(together, measure, model, units)
+    if golds := [bool(example.attrs["gold"]) for example in examples if "gold" in example.attrs]:
+        known = f"{sum(golds)} of {len(golds)} traces name a gold region"
+        result.data.attrs["gold"] = f"{known}; the others are NaN there"
+    return result
 
 
 def summarise_joined(
@@ -243,10 +238,9 @@ def summarise_joined(
 
 
 def side_by_side(examples: Sequence[xr.Dataset]) -> xr.Dataset:
-    """Join examples along a new first dimension `example`; values that an example lacks are NaN.
+    """Join examples along a new first dimension `example`; NaN where one lacks what another has.
 
-    Coordinates and attributes are those of the first example. Examples with the same coordinates are stacked
-    without `xr.concat`, which would take longer to align them than a measure takes to compute them.
+    Coordinates and attributes are those of the first. Examples alike are stacked, which is far faster.
     """
     first = examples[0]
     if "example" in first.sizes or not all(_alike(first, other) for other in examples[1:]):
@@ -270,18 +264,9 @@ def _alike(a: xr.Dataset, b: xr.Dataset) -> bool:
 
 
 def latex_table(
-    frame: pd.DataFrame,
-    labels: Sequence[str],
-    numbers: Sequence[str],
-    *,
-    caption: str,
-    label: str,
+    frame: pd.DataFrame, labels: Sequence[str], numbers: Sequence[str], *, caption: str, label: str
 ) -> str:
-    """Format a tidy table as LaTeX: a group of rows per value, with labels, mean, interval and numbers.
-
-    `labels` are the columns that locate a value (layer, head, …), as far as the frame has them; `numbers`
-    are the columns to show after the mean.
-    """
+    """Format a tidy table for LaTeX: a group per value, its labels, mean with interval, and `numbers`."""
     labels = [name for name in frame.columns if name in labels]
     groups = []
     for name, rows in frame.groupby("value", sort=False):
@@ -295,10 +280,6 @@ def latex_table(
             for row in rows.to_dict("records")
         ]
         groups.append((f"{name} ({unit})" if unit else str(name), lines))
-    return latex.table(
-        [*labels, "mean [95 %]", *numbers],
-        groups,
-        align="l" * len(labels) + "r" * (1 + len(numbers)),
-        caption=caption,
-        label=label,
-    )
+    header = [*labels, "mean [95 %]", *numbers]
+    align = "l" * len(labels) + "r" * (1 + len(numbers))
+    return latex.table(header, groups, align=align, caption=caption, label=label)

@@ -34,6 +34,7 @@ from .results import (
     dots,
     grid,
     lines,
+    log_scale,
     mark,
 )
 
@@ -41,5 +42,5 @@ __all__ = [
     *("ABOVE", "COLOURS", "LIFT_MAP", "LINES", "MARKERS", "SHARE_MAP", "STYLE", "Axes", "Figure"),
     *("asked", "headline", "legend", "panels", "points", "save", "style"),
     *("ANY", "LOG", "POSITIVE", "SHARE", "UNTRAINED"),
-    *("band", "bands", "default_plot", "dots", "grid", "lines", "mark"),
+    *("band", "bands", "default_plot", "dots", "grid", "lines", "log_scale", "mark"),
 ]

@@ -5,6 +5,7 @@ attention gives the same positions, taken before any mean.
 """
 
 from collections.abc import Iterable, Sequence
+from typing import Literal, TypedDict, Unpack
 
 import numpy as np
 import xarray as xr
@@ -13,26 +14,28 @@ from ..errors import UsageError
 from ..trace import Trace
 
 AXES = ("step", "layer", "head", "position", "region")
+DIMENSIONS: tuple[Literal["step", "layer", "head"], ...] = ("step", "layer", "head")
 Choice = int | Sequence[int] | None
 GOLD = "gold"  # whichever region a prompt calls gold
 
 
+class Selection(TypedDict, total=False):
+    """What a map is made of: labels of dimensions (None averages over all) and regions."""
+
+    step: Choice
+    layer: Choice
+    head: Choice
+    region: str | Sequence[str] | None
+
+
 def attention_map(
-    trace: Trace,
-    rows: str,
-    columns: str,
-    *,
-    layer: Choice = None,
-    head: Choice = None,
-    step: Choice = None,
-    region: str | Sequence[str] | None = None,
-    lift: bool = False,
+    trace: Trace, rows: str, columns: str, *, lift: bool = False, **selection: Unpack[Selection]
 ) -> xr.DataArray:
     """Return (rows, columns): the share of attention received, or its lift over uniform attention.
 
     A position that does not exist yet (in a causal model) is NaN.
     """
-    by_head = head is not None or "head" in (rows, columns)
+    by_head = selection.get("head") is not None or "head" in (rows, columns)
     data, null = trace.data, trace.null  # (step[, layer], key)
     share = trace.mass if by_head else trace.mean_mass  # (step, layer[, head], key)
     for name in (rows, columns):
@@ -44,11 +47,11 @@ def attention_map(
             f"{rows} × {columns} is no map",
             f"Choose two of {', '.join(AXES)}, one of them a place.",
         )
-    for dim, wanted in (("step", step), ("layer", layer), ("head", head)):
-        labels = _labels(data, dim, wanted)
+    for dim in DIMENSIONS:
+        labels = _labels(data, dim, selection.get(dim))
         share = share.sel({dim: labels}) if dim in share.dims else share
         null = null.sel({dim: labels}) if dim in null.dims else null
-    names = regions_of(data, region)
+    names = regions_of(data, selection.get("region"))
     inside = np.isin(data["region"].values.astype(str), names)
     share, null = share.isel(key=inside), null.isel(key=inside)
     if "region" in shown:

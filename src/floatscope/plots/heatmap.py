@@ -12,7 +12,7 @@ import xarray as xr
 
 from ..errors import UsageError
 from ..trace import Trace
-from .attention_map import Choice, attention_map, regions_of
+from .attention_map import DIMENSIONS, Selection, attention_map, regions_of
 from .drawing import LIFT_MAP, POINTS, SHARE_MAP, Axes, asked, panels, points
 
 _WIDE = {"position": 6.8, "region": 3.3}  # inches by default, by what is on the x axis
@@ -26,19 +26,16 @@ def draw(
     trace: Trace,
     rows: str,
     columns: str,
+    selection: Selection,
     *,
-    layer: Choice = None,
-    head: Choice = None,
-    step: Choice = None,
-    region: str | Sequence[str] | None = None,
     lift: bool = False,
     tokens: bool | None = None,
     note: str = "",
     **size: Any,
 ) -> Axes:
     """Draw the map that `Trace.heatmap` describes; `note` ends the title, `size` is that of `asked`."""
-    chosen: dict[str, Any] = {"step": step, "layer": layer, "head": head}
-    values = attention_map(trace, rows, columns, **chosen, region=region, lift=lift)
+    values = attention_map(trace, rows, columns, lift=lift, **selection)
+    step = selection.get("step")
     data, natural = trace.data, _WIDE.get(columns, 3.3)
     with asked(**size), panels(1, 1, width=natural, height=2.6) as (figure, axes):
         axis: Axes = axes[0, 0]
@@ -52,7 +49,7 @@ def draw(
         grey = "; grey: not there yet" if np.isnan(values.values).any() else ""
         axis.set(xlabel=columns + grey, ylabel=rows)
         above = _regions(axis, values, columns, data, room[0], "black" if lift else "white")
-        title = _title(data, {rows, columns}, chosen, region) + note
+        title = _title(data, {rows, columns}, selection) + note
         axis.set_title(title, pad=points(16 if above else 5), parse_math=False)
         label = "lift over uniform attention (×)" if lift else "share of attention"
         bar = figure.colorbar(image, ax=axis, label=label)
@@ -181,16 +178,18 @@ def _regions(
     return any_named
 
 
-def _title(data: xr.Dataset, shown: set[str], chosen: dict[str, Choice], region: Any) -> str:
+def _title(data: xr.Dataset, shown: set[str], selection: Selection) -> str:
     """Describe what is drawn: the model, what was selected, and over what a mean was taken."""
     parts, means = [str(data.attrs["model"])], []
-    for dim, wanted in chosen.items():
+    for dim in DIMENSIONS:
+        wanted = selection.get(dim)
         if dim in shown:
             continue
         if wanted is None or isinstance(wanted, Sequence):
             means.append(f"{dim}s" if wanted is None else f"{dim}s {', '.join(map(str, wanted))}")
         else:
             parts.append(f"{dim} {wanted}")
+    region = selection.get("region")
     if region is not None:
         gold = str(data.attrs["gold"])
         names = [f"{n} (gold)" if n == gold else n for n in regions_of(data, region)]

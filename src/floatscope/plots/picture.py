@@ -11,6 +11,7 @@ import numpy as np
 
 from ..stats.anchors import Rule, ZScore
 from ..trace import Trace
+from .attention_map import Selection
 from .drawing import Figure, asked, legend, style
 from .heatmap import draw
 
@@ -46,10 +47,10 @@ def heatmap(
     from matplotlib import rc_context
 
     rule = rule or ZScore()
-    look: dict[str, Any] = {"layer": layer, "head": head, "lift": lift, "tokens": tokens}
+    selection: Selection = {"layer": layer, "head": head}
     with asked(**size), rc_context(style()):
         note = f"; anchors by {rule!r}"
-        axis = draw(trace, "step", "position", **look, note=note)
+        axis = draw(trace, "step", "position", selection, lift=lift, tokens=tokens, note=note)
         received = trace.mean_received
         if head is not None:
             received = trace.received.sel(head=np.atleast_1d(head)).mean("head")

@@ -127,9 +127,20 @@ def _lines(
         axis.legend(ncols=2, **ABOVE)
     axis.set_ylabel(label)
     if limits == LOG:
-        axis.set_yscale("log", nonpositive="mask")
+        log_scale(axis)
     else:
         axis.set_ylim(*limits)
+
+
+def log_scale(axis: Axes) -> None:
+    """Give y a logarithmic scale with plain numbers: 1 instead of 10⁰, 0.5 between two powers.
+
+    Args:
+        axis (Axes): The axes to change.
+    """
+    axis.set_yscale("log", nonpositive="mask")
+    axis.yaxis.set_major_formatter(lambda y, _: f"{y:g}")
+    axis.yaxis.set_minor_formatter(lambda y, _: f"{y:g}" if f"{y:e}"[0] in "25" else "")
 
 
 def grid(

@@ -5,7 +5,7 @@ with the number of prompts.
 """
 
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -47,13 +47,10 @@ class Streaming(Watcher):
             dtype = str(model.dtype).removeprefix("torch.")
             dtype = dtype if dtype in STORED else "float32"
         if dtype not in STORED:
-            raise UsageError(
-                f"activations cannot be kept as {dtype!r}", f"Use auto, {', '.join(STORED)}."
-            )
+            what = f"activations cannot be kept as {dtype!r}"
+            raise UsageError(what, f"Use auto, {', '.join(STORED)}.")
         if isinstance(positions, str) and positions not in NAMED:
-            raise UsageError(
-                f"positions = {positions!r}", f"Use {', '.join(NAMED)}, or numbers; all by default."
-            )
+            raise UsageError(f"positions = {positions!r}", f"Use {', '.join(NAMED)}, or numbers.")
         self.model, self.sampler, self.positions, self.dtype = model, sampler, positions, dtype
         self.layers = chosen(layers, model.n_layers, "layer")
         self.steps = frozenset(chosen(steps, n_steps, "step"))
@@ -74,14 +71,13 @@ class Streaming(Watcher):
             "positions": "all" if self.positions is None else str(self.positions),
         }
         width = model.net.config.hidden_size
-        with (
-            writing(path, self.layers, width, self.dtype, attributes) as self._writer,
-            ExitStack() as stack,
-        ):
+        with ExitStack() as stack:
+            new = writing(path, self.layers, width, self.dtype, attributes)
+            self._writer = stack.enter_context(new)
             for layer in self.layers:
                 block = parts.layers(model.net)[layer]
                 hook = block.register_forward_pre_hook(self._take(layer), with_kwargs=True)
-                stack.callback(hook.remove)
+                stack.enter_context(hook)
             yield
 
     def start(self, prompts: Sequence[Encoded]) -> None:
@@ -94,12 +90,10 @@ class Streaming(Watcher):
             sizes = (self._lengths + self.sampler.length).tolist()
             self._chosen = [chosen(self.positions, size, "position") for size in sizes]
 
-    def forward(self, state: State) -> AbstractContextManager[object]:
-        return self._watch(state) if state.step in self.steps else nullcontext()
-
     @contextmanager
-    def _watch(self, state: State) -> Iterator[None]:
-        self._rows, self._select = {}, self._selected(state)
+    def forward(self, state: State) -> Iterator[None]:
+        if state.step in self.steps:
+            self._rows, self._select = {}, self._selected(state)
         try:
             yield
         finally:
@@ -126,12 +120,8 @@ class Streaming(Watcher):
         elif named is None:
             flags = real
         else:
-            flags = {
-                "prompt": ~answer,
-                "answer": answer,
-                "masked": answer & state.masked,
-                "revealed": answer & ~state.masked,
-            }[str(named)]
+            state_of = {"masked": state.masked, "revealed": ~state.masked}
+            flags = ~answer if named == "prompt" else answer & state_of.get(str(named), answer)
         return (flags & real)[:, state.visible.rows]
 
     def committed(
@@ -161,10 +151,8 @@ class Streaming(Watcher):
 
     def finish(self, decodings: Sequence[Decoding]) -> None:
         """Describe the rows of this batch, including the final token at each position."""
-        nothing = np.zeros(0, np.int64)
-        columns = {
-            name: np.concatenate([nothing, *arrays]) for name, arrays in self._columns.items()
-        }
+        nothing, parts = np.zeros(0, np.int64), self._columns.items()
+        columns = {name: np.concatenate([nothing, *arrays]) for name, arrays in parts}
         prompt, position = columns["prompt"], columns["position"]
         final = np.empty(len(prompt), np.int64)
         for b, decoding in enumerate(decodings):
@@ -176,10 +164,8 @@ def stored(rows: Tensor, kind: str) -> np.ndarray:
     """Convert rows to the store's dtype; values that float16 cannot represent are an error."""
     narrow = rows.to(getattr(torch, kind))
     if kind == "float16" and not bool((narrow.isfinite() | ~rows.isfinite()).all()):
-        raise CaptureError(
-            f"an activation of {float(rows.abs().max()):.3g} does not fit into float16",
-            "Keep them as bfloat16 or float32: dtype='bfloat16'.",
-        )
+        what = f"an activation of {float(rows.abs().max()):.3g} does not fit into float16"
+        raise CaptureError(what, "Keep them as bfloat16 or float32: dtype='bfloat16'.")
     if kind == "bfloat16":
         return narrow.view(torch.int16).cpu().numpy().view(np.uint16)
     return np.asarray(narrow.cpu().numpy())

@@ -2,12 +2,13 @@
 
 import warnings
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import version
 
 import numpy as np
 import xarray as xr
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
 from ..decode.loop import AnySampler
 from ..models import Model
@@ -17,115 +18,166 @@ from ..sequences.prompt import Encoded
 from ..sequences.token_classes import classify
 from ..statistics import STATISTICS
 from ..stats import uniform
-from ..trace.tokens import spelled
+from ..trace.store import text_variable
 from .kept import KeptSteps, PromptRecord
 from .step_record import Shape
 
-_ROW_DIMS = {
-    "row_key": ("event", "layer", "head", "rank"),
-    "row_weight": ("event", "layer", "head", "rank"),
-    "row_flow": ("event", "layer", "head", "target"),
-}
-_OF_MODEL = (
-    *("model", "family", "fingerprint", "direction", "block_size", "shift", "mask_id", "end_ids"),
-    *("width", "dtype"),
-)
+_ROW_DIMS = {"row_key": "rank", "row_weight": "rank", "row_flow": "target"}  # the last dimension
+_FACTS = "model family fingerprint direction block_size shift mask_id end_ids width dtype".split()
+Named = dict[str, object]
 
 
-def assemble(
-    model: Model,
-    sampler: AnySampler,
-    decoding: Decoding,
-    recorded: PromptRecord,
-    layers: Sequence[int],
-    heads: Sequence[int],
-) -> xr.Dataset:
-    """Label everything that was recorded for one prompt."""
-    size = decoding.canvas.shape[1]
-    kept = [t for t in recorded.kept.steps if t < decoding.steps]  # a prompt that ended records on
-    if not kept:
-        warnings.warn(
-            f"none of the chosen steps was reached: decoding ended after {decoding.steps}; "
-            "this trace holds no statistics",
-            stacklevel=2,
-        )
-    coords = _coordinates(model, decoding, recorded, kept, layers, heads)
-    attributes: dict[str, object] = {
-        "text": decoding.text,
-        "raw_text": model.raw_text(decoding.answer_ids),
-        "ended": decoding.ended,
-        **_facts(model, sampler, decoding.prompt),
-    }
-    if "expert" in recorded.kept.names:
-        attributes["experts"] = model.n_experts
-    if decoding.cache is not None:
-        attributes["cache"] = decoding.cache
-    if model.block is not None:
-        attributes |= {"grid": str(model.grid), "grid_offset": _offset(model, decoding)}
-    variables: dict[str, tuple[tuple[str, ...], np.ndarray]] = {
-        "canvas": (("state", "key"), decoding.canvas.astype(np.int32)),
-        "change": (("tick", "key"), decoding.change),
-        "confidence": (("tick", "key"), decoding.confidence.astype(np.float32)),
-        "block": (("tick", "edge"), decoding.block.astype(np.int32)),
-    }
-    if not kept:
+@dataclass(frozen=True, eq=False)
+class DatasetBuilder:
+    """Labels what was recorded with one model and sampler, of these layers and heads."""
+
+    model: Model
+    sampler: AnySampler
+    layers: Sequence[int]
+    heads: Sequence[int]
+
+    def assemble(self, decoding: Decoding, recorded: PromptRecord) -> xr.Dataset:
+        """Label all that was recorded of one prompt."""
+        model, size = self.model, decoding.canvas.shape[1]
+        # A prompt that ended records on.
+        kept = [t for t in recorded.kept.steps if t < decoding.steps]
+        coords = self._coordinates(decoding, recorded, kept)
+        attributes: Named = {
+            "text": decoding.text,
+            "raw_text": model.raw_text(decoding.answer_ids),
+            "ended": decoding.ended,
+            **self._facts(decoding.prompt),
+        }
+        if "expert" in recorded.kept.names:
+            attributes["experts"] = model.n_experts
+        if decoding.cache is not None:
+            attributes["cache"] = decoding.cache
+        if model.block is not None:
+            attributes |= {"grid": str(model.grid), "grid_offset": self._offset(decoding)}
+        variables: dict[str, tuple[tuple[str, ...], np.ndarray]] = {
+            "canvas": (("state", "key"), decoding.canvas.astype(np.int32)),
+            "change": (("tick", "key"), decoding.change),
+            "confidence": (("tick", "key"), decoding.confidence.astype(np.float32)),
+            "block": (("tick", "edge"), decoding.block.astype(np.int32)),
+        }
+        if not kept:
+            what = f"none of the chosen steps was reached: decoding ended after {decoding.steps}"
+            warnings.warn(f"{what}; this trace holds no statistics", stacklevel=2)
+            return xr.Dataset(variables, coords, attributes)
+        arrays = recorded.kept.arrays if isinstance(recorded.kept, KeptSteps) else {}
+        for name, about in STATISTICS.arrays().items():
+            if name in arrays:
+                # Taken out, one statistic at a time: nothing large is in memory twice.
+                array = _filled(arrays.pop(name), len(kept), size if about.by_position else None)
+                variables[name] = (("step", *about.dims), array)
+        reached = [step < decoding.steps for step, _, _ in recorded.events]
+        for name, rows in recorded.event_arrays.items():
+            dims = ("event", "layer", "head", _ROW_DIMS[name])
+            variables[name] = (dims, np.concatenate(rows)[reached])
+        for name, scale in (("null", uniform.mass), ("visible", uniform.visible_queries)):
+            variables[name] = self._uniform(scale, decoding, kept)
+        if decoding.cache not in (None, "exact"):
+            stale = np.zeros((len(kept), size), bool)
+            for row, known in zip(stale, recorded.stale, strict=False):  # which may end early
+                row[: len(known)] = known[:size]
+            viewers = (~stale).sum(1, keepdims=True).astype(np.float32)  # rows that were computed
+            variables["stale"] = (("step", "key"), stale)
+            variables["visible"] = (("step", "key"), np.broadcast_to(viewers, stale.shape))
         return xr.Dataset(variables, coords, attributes)
-    arrays = recorded.kept.arrays if isinstance(recorded.kept, KeptSteps) else {}
-    for name, about in STATISTICS.arrays().items():
-        if name in arrays:
-            # Taken out, one statistic at a time: nothing large is in memory twice.
-            array = _filled(arrays.pop(name), len(kept), size if about.by_position else None)
-            variables[name] = (("step", *about.dims), array)
-    reached = [step < decoding.steps for step, _, _ in recorded.events]
-    for name, rows in recorded.event_arrays.items():
-        variables[name] = (_ROW_DIMS[name], np.concatenate(rows)[reached])
-    for name, scale in (("null", uniform.mass), ("visible", uniform.visible_queries)):
-        variables[name] = _of_uniform(scale, model, decoding, kept, layers)
-    if decoding.cache not in (None, "exact"):
-        stale = np.zeros((len(kept), size), bool)
-        for row, known in zip(
-            stale, recorded.stale, strict=False
-        ):  # a canvas may grow, or end early
-            row[: len(known)] = known[:size]
-        viewers = (~stale).sum(1, keepdims=True).astype(np.float32)  # all rows that were computed
-        variables["stale"] = (("step", "key"), stale)
-        variables["visible"] = (("step", "key"), np.broadcast_to(viewers, stale.shape))
-    return xr.Dataset(variables, coords, attributes)
 
+    def begin(self, prompt: Encoded, shape: Shape) -> Named:
+        """Return what is known of a trace before its first step, as JSON has it."""
+        nothing = {"text": "", "raw_text": "", "ended": "unfinished"}
+        return {
+            "attributes": {**nothing, **self._facts(prompt)},
+            "layer": list(self.layers),
+            "head": list(self.heads),
+            "group": list(shape.group_names),
+            "source": list(shape.region_names),
+            "target": list(shape.region_names),
+            "region": [*prompt.regions, *["answer"] * (shape.size - len(prompt.ids))],
+            "steps": [],
+        }
 
-def before(
-    model: Model,
-    sampler: AnySampler,
-    prompt: Encoded,
-    shape: Shape,
-    layers: Sequence[int],
-    heads: Sequence[int],
-) -> dict[str, object]:
-    """Return what is known about a trace before its first step, JSON-compatible."""
-    nothing = {"text": "", "raw_text": "", "ended": "unfinished"}
-    return {
-        "attributes": {**nothing, **_facts(model, sampler, prompt)},
-        "layer": list(layers),
-        "head": list(heads),
-        "group": list(shape.group_names),
-        "source": list(shape.region_names),
-        "target": list(shape.region_names),
-        "region": [*prompt.regions, *["answer"] * (shape.size - len(prompt.ids))],
-        "steps": [],
-    }
+    def _facts(self, prompt: Encoded) -> Named:
+        model = self.model
+        facts: Named = {
+            "prompt_length": len(prompt.ids),
+            "gold": prompt.gold or "",
+            **{name: model.facts[name] for name in _FACTS},
+            "sampler": self.sampler.describe(),
+            "interventions": [edit.described or type(edit).__name__ for edit in model.edits],
+        }
+        if any(reach is not None for reach in model.reaches):
+            facts["reaches"] = [-1 if reach is None else reach for reach in model.reaches]
+        return facts | _versions()
 
+    def _offset(self, decoding: Decoding) -> int:
+        return self.model.grid.offset(self.model.block, len(decoding.prompt.ids))
 
-def _facts(model: Model, sampler: AnySampler, prompt: Encoded) -> dict[str, object]:
-    facts: dict[str, object] = {
-        "prompt_length": len(prompt.ids),
-        "gold": prompt.gold or "",
-        **{name: model.facts[name] for name in _OF_MODEL},
-        "sampler": sampler.describe(),
-        "interventions": [edit.described or type(edit).__name__ for edit in model.edits],
-    }
-    if any(reach is not None for reach in model.reaches):
-        facts["reaches"] = [-1 if reach is None else reach for reach in model.reaches]
-    return facts | _versions()
+    def _uniform(
+        self, scale: Callable[..., np.ndarray], decoding: Decoding, kept: Sequence[int]
+    ) -> tuple[tuple[str, ...], Float[np.ndarray, "..."]]:
+        """Compute a scale of uniform attention, by layer where some see a window; NaN: no such key yet."""
+        model, size, offset = self.model, decoding.canvas.shape[1], self._offset(decoding)
+        of_layers = [model.reaches[layer] for layer in self.layers]
+        # A window of no less than everything is none.
+        reaches = [None if r is None or r >= size - 1 else r for r in of_layers]
+        by_reach = {reach: np.full((len(kept), size), np.nan, np.float32) for reach in reaches}
+        for row, step in enumerate(kept):
+            n, current = int((decoding.canvas[step] >= 0).sum()), None
+            if model.block is not None:
+                first, stop = (int(edge) for edge in decoding.block[step])
+                current = current_block(first, stop, model.block, offset)
+            rule = {"offset": offset, "current": current}
+            for reach, values in by_reach.items():
+                values[row, :n] = scale(model.direction, model.block, n, reach=reach, **rule)
+        if by_reach.keys() == {None}:
+            return ("step", "key"), by_reach[None]
+        return ("step", "layer", "key"), np.stack([by_reach[reach] for reach in reaches], axis=1)
+
+    def _coordinates(self, decoding: Decoding, recorded: PromptRecord, kept: list[int]) -> Named:
+        model, size, prompt = self.model, decoding.canvas.shape[1], decoding.prompt
+        regions = [*prompt.regions, *["answer"] * (size - len(prompt.ids))]
+        # The text and class of each distinct token are looked up once: most stay from step to step.
+        ids, token = np.unique(decoding.canvas, return_inverse=True)
+        texts = model.token_texts([int(i) for i in ids])
+        token = token.reshape(decoding.canvas.shape)
+        names, region = np.unique(regions, return_inverse=True)  # (key,): by number
+        kinds, kind = np.unique(token[kept] * len(names) + region, return_inverse=True)
+        of_token, of_region = kinds // len(names), kinds % len(names)
+        words, places = [texts[i] for i in of_token], [str(names[i]) for i in of_region]
+        classes = classify(ids[of_token].tolist(), words, places, model)
+        canvas = decoding.canvas[kept]  # (step, key)
+        # −2 is no token: without a mask nothing is masked.
+        masked = canvas == (-2 if model.mask_id is None else model.mask_id)
+        masked[:, : len(prompt.ids)] = False
+        coords: Named = {
+            "step": kept,
+            "layer": list(self.layers),
+            "head": list(self.heads),
+            "key": np.arange(size),
+            "group": np.array(recorded.shape.group_names, dtype=np.str_),
+            "token": _texts(texts, token[kept]),
+            "final_token": ("key", np.array([texts[i] for i in token[-1]], dtype=np.str_)),
+            "region": ("key", np.array(regions, dtype=np.str_)),
+            "token_class": _texts(classes, kind.reshape(canvas.shape)),
+            "masked": (("step", "key"), masked),
+        }
+        if recorded.event_arrays and kept:
+            events = [event for event in recorded.events if event[0] < decoding.steps]
+            for i, name in enumerate(("event_step", "event_position", "event_token")):
+                coords[name] = ("event", np.array([event[i] for event in events], dtype=np.int64))
+        arrays = STATISTICS.arrays()
+        used = {dim for name in recorded.kept.names for dim in arrays[name].dims}
+        used = used if kept else used & {"query"}
+        if "query" in used:
+            coords["query"] = np.arange(size)
+        if "row_flow" in recorded.event_arrays:
+            used.add("target")
+        for dim in [dim for dim in ("source", "target") if dim in used]:
+            coords[dim] = np.array(recorded.shape.region_names, dtype=np.str_)
+        return coords
 
 
 @cache
@@ -134,90 +186,10 @@ def _versions() -> dict[str, str]:
     return {name: version(name) for name in ("floatscope", "torch", "transformers")}
 
 
-def _offset(model: Model, decoding: Decoding) -> int:
-    return model.grid.offset(model.block, len(decoding.prompt.ids))
-
-
-def _of_uniform(
-    scale: Callable[..., np.ndarray],
-    model: Model,
-    decoding: Decoding,
-    kept: Sequence[int],
-    layers: Sequence[int],
-) -> tuple[tuple[str, ...], Float[np.ndarray, "..."]]:
-    """Compute a quantity of uniform attention, by layer if some are local; NaN for keys not there yet."""
-    size, offset = decoding.canvas.shape[1], _offset(model, decoding)
-    reaches = [
-        None if reach is None or reach >= size - 1 else reach  # no less than everything
-        for reach in map(model.reaches.__getitem__, layers)
-    ]
-    by_reach = {reach: np.full((len(kept), size), np.nan, np.float32) for reach in reaches}
-    for row, step in enumerate(kept):
-        n, current = int((decoding.canvas[step] >= 0).sum()), None
-        if model.block is not None:
-            first, stop = (int(edge) for edge in decoding.block[step])
-            current = current_block(first, stop, model.block, offset)
-        rule = {"offset": offset, "current": current}
-        for reach, values in by_reach.items():
-            values[row, :n] = scale(model.direction, model.block, n, reach=reach, **rule)
-    if by_reach.keys() == {None}:
-        return ("step", "key"), by_reach[None]
-    return ("step", "layer", "key"), np.stack([by_reach[reach] for reach in reaches], axis=1)
-
-
-def _coordinates(
-    model: Model,
-    decoding: Decoding,
-    recorded: PromptRecord,
-    kept: list[int],
-    layers: Sequence[int],
-    heads: Sequence[int],
-) -> dict[str, object]:
-    size, prompt = decoding.canvas.shape[1], decoding.prompt
-    regions = [*prompt.regions, *["answer"] * (size - len(prompt.ids))]
-    # The text and class of each distinct token are looked up once: most stay from step to step.
-    ids, token = np.unique(decoding.canvas, return_inverse=True)
-    texts = model.token_texts([int(i) for i in ids])
-    token = token.reshape(decoding.canvas.shape)
-    names, region = np.unique(regions, return_inverse=True)  # (key,): by number
-    kinds, kind = np.unique(token[kept] * len(names) + region, return_inverse=True)
-    of_token, of_region = kinds // len(names), kinds % len(names)
-    classes = classify(
-        ids[of_token].tolist(),
-        [texts[i] for i in of_token],
-        [str(names[i]) for i in of_region],
-        model,
-    )
-    canvas = decoding.canvas[kept]  # (step, key)
-    # −2 is no token: without a mask nothing is masked.
-    masked = canvas == (-2 if model.mask_id is None else model.mask_id)
-    masked[:, : len(prompt.ids)] = False
-    coords: dict[str, object] = {
-        "step": kept,
-        "layer": list(layers),
-        "head": list(heads),
-        "key": np.arange(size),
-        "group": np.array(recorded.shape.group_names, dtype=np.str_),
-        "token": spelled(texts, token[kept], ("step", "key")),
-        "final_token": ("key", np.array([texts[i] for i in token[-1]], dtype=np.str_)),
-        "region": ("key", np.array(regions, dtype=np.str_)),
-        "token_class": spelled(classes, kind.reshape(canvas.shape), ("step", "key")),
-        "masked": (("step", "key"), masked),
-    }
-    if recorded.event_arrays and kept:
-        events = [event for event in recorded.events if event[0] < decoding.steps]
-        for i, name in enumerate(("event_step", "event_position", "event_token")):
-            coords[name] = ("event", np.array([event[i] for event in events], dtype=np.int64))
-    arrays = STATISTICS.arrays()
-    used = {dim for name in recorded.kept.names for dim in arrays[name].dims}
-    used = used if kept else used & {"query"}
-    if "query" in used:
-        coords["query"] = np.arange(size)
-    if "source" in used:
-        coords["source"] = np.array(recorded.shape.region_names, dtype=np.str_)
-    if "target" in used or "row_flow" in recorded.event_arrays:
-        coords["target"] = np.array(recorded.shape.region_names, dtype=np.str_)
-    return coords
+def _texts(texts: Sequence[str], which: Int[np.ndarray, "t k"]) -> xr.Variable:
+    """Choose the text of each cell (step, key) by its number; few texts are looked at."""
+    known = text_variable(texts, ("text",), (len(texts),)).values
+    return xr.Variable(("step", "key"), known[which], fastpath=True)
 
 
 def _filled(whole: np.ndarray, steps: int, size: int | None) -> np.ndarray:

@@ -1,9 +1,8 @@
-"""Record forwards over given canvases as a trace: a finished text, or states of a decoding.
+"""Forwards over canvases that are given: a finished text, or steps of a trace that are read again.
 
-Nothing is decoded: the canvases may come from another model or from a person.
+Nothing is decoded: what stands on a canvas may come from another model, or from a person.
 """
 
-from collections.abc import Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 
@@ -15,8 +14,10 @@ from ..decode.replay import Forwards
 from ..decode.samplers.base import Sampler
 from ..decode.state import State, check_fits, notify_edits
 from ..errors import UsageError
-from ..models import Direction, Model
+from ..models import Direction, Model, Visibility
+from ..models.select import chosen
 from ..sequences.decoding import ABSENT, Decoding, change_of
+from ..sequences.direction import current_block
 from ..sequences.prompt import Encoded
 from ..stats.movement import UNTIL
 from ..trace import Trace
@@ -34,15 +35,18 @@ class NoSampler(Sampler):
         return self.description
 
 
+Canvas = Int[np.ndarray, "states s"]
+
+
 def decoding_of(
     model: Model,
     prompt: Encoded,
-    canvas: Int[np.ndarray, "states s"],
+    canvas: Canvas,
     block: Int[np.ndarray, "t 2"],
     ended: str,
     cache: str | None = None,
 ) -> Decoding:
-    """Describe given canvases as a decoding; the confidence is unknown."""
+    """Describe canvases that no sampler here has filled as a decoding, without confidences."""
     mask, start = ABSENT if model.mask_id is None else model.mask_id, len(prompt.ids)
     change = change_of(canvas[:-1], canvas[1:], mask)
     change[:, :start] = 0
@@ -58,9 +62,7 @@ def decoding_of(
     )
 
 
-def reading(
-    model: Model, prompt: Encoded, answer: list[int], options: TraceOptions | None = None
-) -> Trace:
+def reading(model: Model, prompt: Encoded, answer: list[int], options: TraceOptions) -> Trace:
     """Read prompt and answer in one forward, as a trace of one step in which nothing changes.
 
     Masks left by an early end count as masked.
@@ -69,9 +71,7 @@ def reading(
     return _read(model, prompt, np.array([[*prompt.ids, *answer]] * 2), options)
 
 
-def reading_states(
-    model: Model, trace: Trace, steps: Sequence[int], options: TraceOptions
-) -> Trace:
+def reading_states(model: Model, trace: Trace, steps: list[int], options: TraceOptions) -> Trace:
     """Read the canvases of some steps of a decoding, with rows grouped by how long they stay masked.
 
     The trace has one step per state. Its query groups are "prompt" and "masked until i", the answer's
@@ -85,12 +85,10 @@ def reading_states(
         options: what to keep; with `groups="regions"`.
     """
     if not model.is_diffusion or model.block is not None:
-        raise UsageError(
-            f"{model.name}: rows that are masked at two states do not see the same canvas",
-            "States are compared in diffusion models whose rows see every position.",
-        )
-    canvas = trace.canvas.values[[*trace.data["step"].values[list(steps)], -1]]  # (state, position)
-    masked = trace.data["masked"].values[list(steps)]
+        what = f"{model.name}: rows that are masked at two states do not see the same canvas"
+        raise UsageError(what, "Compare states of diffusion models whose rows see every position.")
+    canvas = trace.canvas.values[[*trace.data["step"].values[steps], -1]]  # (state, position)
+    masked = trace.data["masked"].values[steps]
     last = np.where(masked.any(0), len(steps) - 1 - masked[::-1].argmax(0), -1)
     start = int(trace.info["prompt_length"])
     regions = (*["prompt"] * start, *(f"{UNTIL} {state}" for state in last[start:]))
@@ -114,9 +112,7 @@ def prompt_of(trace: Trace) -> Encoded:
     return Encoded(tuple(ids), tuple(regions), str(trace.info["gold"]) or None)
 
 
-def _read(
-    model: Model, prompt: Encoded, canvas: Int[np.ndarray, "states s"], options: TraceOptions | None
-) -> Trace:
+def _read(model: Model, prompt: Encoded, canvas: Canvas, options: TraceOptions | None) -> Trace:
     """Run a forward over each canvas except the last, which is the result."""
     (steps, size), start = (len(canvas) - 1, canvas.shape[1]), len(prompt.ids)
     described = f"read({size - start} answer tokens)"
@@ -146,3 +142,50 @@ def _read(
                     forwards.forward(last, state, steps - step)
     decoding = decoding_of(model, prompt, canvas, np.full((steps, 2), size), "read")
     return recorder.traces([decoding])[0]
+
+
+class TraceStep:
+    """A step's number, its tokens without padding (`ids`), and which of them are masked.
+
+    A trace of other weights, or one recorded under an intervention, is refused.
+    """
+
+    def __init__(self, model: Model, trace: Trace, step: int) -> None:
+        _require_same(model, trace)
+        self.model, self.trace = model, trace
+        self.number = chosen(step, trace.n_steps, "step")[0]
+        self.prompt_length = int(trace.info["prompt_length"])
+        canvas = trace.canvas.values[self.number]
+        self.ids = np.asarray(canvas[canvas >= 0], np.int64)
+        self.masked = self.ids == (-2 if model.mask_id is None else model.mask_id)
+        self.masked[: self.prompt_length] = False
+
+    def visibility(self, copies: int = 1) -> Visibility:
+        """Return which keys each row sees, for a batch of `copies` canvases of this step's size."""
+        model, size, current = self.model, len(self.ids), None
+        if model.block is not None:
+            offset = model.grid.offset(model.block, self.prompt_length)
+            first, stop = self.trace.data["block"].values[self.number].tolist()
+            begin = current_block(first, stop, model.block, offset)
+            current = torch.full((copies,), begin, device=model.device)
+        padding = torch.zeros(copies, dtype=torch.long, device=model.device)
+        prompts = [self.prompt_length] * copies
+        return model.visibility(size, size, padding, prompts=prompts, current=current)
+
+
+def _require_same(model: Model, trace: Trace) -> None:
+    """Refuse a trace of other weights or under an intervention, and a model under one."""
+    if trace.info.get("fingerprint") != model.fingerprint:
+        other = f"{trace.info['model']} ({trace.info.get('fingerprint')})"
+        what = f"expected a trace of {model.name} ({model.fingerprint}), got one of {other}"
+        raise UsageError(what, "Load the model that was traced, with the same dtype.")
+    if "stale" in trace.data:
+        what = f"the approximate cache {trace.info['cache']!r} of this trace is not stored"
+        raise UsageError(what, "Trace with cache=None.")
+    if trace.interventions:
+        edits = " + ".join(trace.interventions)
+        what = f"this trace was decoded under {edits}, whose effect on a step is not stored"
+        raise UsageError(what, "Trace without the intervention.")
+    if model.edits:
+        what = "an intervention is active on this model, but none was when the trace was recorded"
+        raise UsageError(what, "Call this outside the intervention's `with` block.")

@@ -1,10 +1,9 @@
-"""Reuse and pin the host memory that receives data from a GPU.
+"""Memory for what comes from a GPU: that of traces that are gone is used again, and pinned.
 
-The operating system provides new pages by one page fault after another, 8 GB/s on an H200's host; threads
-can do that while the GPU computes. A GPU writes to pinned memory directly, at 55 GB/s, without a thread.
-But pinning takes 35 ms per GB, during which nothing is launched. So large arrays return here when nothing
-refers to them any more, and are pinned when they are reused. All memory that is kept or pinned is at most
-a share of the machine's memory. A CPU run does not use this module.
+The system hands out fresh pages at 8 GB/s on an H200's host; a GPU writes into pinned memory at 55 GB/s, but
+to pin takes 35 ms a GB, during which nothing is launched. So large arrays come back here when nothing refers
+to them any more, and are pinned when they are used again. All that is kept or pinned is at most a share of
+the machine's memory. On a CPU nobody asks for any.
 """
 
 import math

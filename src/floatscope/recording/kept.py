@@ -1,29 +1,31 @@
-"""Consumers that keep a prompt's step records, in memory or in a store on disk."""
+"""What a recorder keeps: a prompt's step records, in memory or in a store on disk, and revealed rows."""
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
+from operator import itemgetter
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from ..attention import Rows
+from ..models.placing import sent
 from ..statistics import STATISTICS
 from ..trace.unfinished import CANVAS, Unfinished
 from .step_record import Shape, StepRecord
-from .transfer import Outbox, Slot
+from .transfer import Outbox, Part, Slot
 
 _BEHIND = 2  # steps that may wait for the disk before the decoding does
+_MOST_ROWS = 64 << 20  # bytes of revealed rows that are held
 
 
 @dataclass(eq=False)
 class KeptSteps:
-    """Steps in memory: one array per statistic, with room for every step.
+    """Steps in memory: one array for each statistic, with room for every step.
 
-    The numbers of steps and positions are usually known before the first step, so a long trace is in
-    memory only once, and pages that no step reaches are never touched. If more steps come, the arrays
-    grow.
+    A long trace is in memory once, and pages that no step reaches are never touched. Arrays grow if needed.
     """
 
     outbox: Outbox
@@ -73,10 +75,9 @@ class KeptSteps:
 
 @dataclass(eq=False)
 class StoredSteps:
-    """Steps that are written to a store; only those in transit are in memory.
+    """Steps on their way into a store, written by a thread in order.
 
-    A step's values arrive from the device one or two steps later; until then they have their own memory.
-    A thread writes arrived steps in order and releases them.
+    A step's values arrive from the device one or two steps later; until then it has memory of its own.
     """
 
     outbox: Outbox
@@ -102,7 +103,6 @@ class StoredSteps:
             self.outbox.post(values, Slot(torch.from_numpy(arrays[name])))
 
     def _room(self, values: Tensor) -> np.ndarray:
-        """Allocate an array of the latest step."""
         return np.empty(tuple(values.shape), _numpy_type(values.dtype))
 
     def finish(self) -> None:
@@ -136,6 +136,58 @@ class PromptRecord:
     events: list[tuple[int, int, int]] = field(default_factory=list)  # step, position, token
     event_arrays: dict[str, list[np.ndarray]] = field(default_factory=dict)
     stale: list[np.ndarray] = field(default_factory=list)  # by kept step: keys that are older
+
+
+@dataclass(eq=False)
+class RevealedRows:
+    """The rows behind what was revealed: held on the device until they are many, then sent by prompt."""
+
+    recorded: Sequence[PromptRecord]
+    dtype: np.dtype
+    outbox: Outbox
+    _held: list[Rows] = field(default_factory=list)
+    _whose: list[int] = field(default_factory=list)  # by row: the prompt,
+    _padding: list[int] = field(default_factory=list)  # and the columns before its own
+    _bytes: int = 0
+
+    def add(self, rows: Rows, whose: Sequence[int], padding: Sequence[int]) -> None:
+        self._held.append(rows)
+        self._whose += whose
+        self._padding += padding
+        self._bytes += rows.key.nbytes + rows.weight.nbytes + rows.flow.nbytes
+        if self._bytes > _MOST_ROWS:
+            self.send()
+
+    def send(self) -> None:
+        held, whose, padding = self._held, np.array(self._whose, int), np.array(self._padding, int)
+        self._held, self._whose, self._padding, self._bytes = [], [], [], 0
+        if not held:
+            return
+        order = np.argsort(whose, kind="stable")
+        parts_of = ([rows.key, rows.weight, rows.flow] for rows in held)
+        key, weight, flow = (_together(parts, order) for parts in zip(*parts_of, strict=True))
+        if padding.any():  # keys are counted from the prompt's first
+            before = sent(torch.from_numpy(padding[order]), key.device)[:, None, None, None]
+            key = torch.where(key >= 0, key - before, key)
+        kept = (("row_key", key, np.dtype(np.int32)), ("row_weight", weight, self.dtype))
+        for name, tensor, dtype in (*kept, ("row_flow", flow, self.dtype)):
+            parts: list[Part] = []
+            for b in np.unique(whose):
+                first, stop = np.searchsorted(whose[order], [b, b + 1])
+                regions = list(self.recorded[b].shape.regions)
+                last = regions if name == "row_flow" else slice(None)
+                width = len(regions) if name == "row_flow" else tensor.shape[3]
+                array = np.empty((stop - first, *tensor.shape[1:3], width), dtype)
+                self.recorded[b].event_arrays.setdefault(name, []).append(array)
+                parts.append((itemgetter((slice(first, stop), ..., last)), array))
+            self.outbox.post_parts(tensor, parts)
+
+
+def _together(parts: tuple[Tensor, ...], order: np.ndarray) -> Tensor:
+    every = torch.cat(parts)  # (n, l, h, _)
+    if (np.diff(order) == 1).all():
+        return every
+    return every[sent(torch.from_numpy(order), every.device)]
 
 
 def _numpy_type(dtype: torch.dtype) -> np.dtype:

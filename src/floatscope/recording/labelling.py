@@ -11,6 +11,7 @@ from functools import cached_property
 import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
+from torch.nn.functional import pad
 
 from ..attention import Forward, Labels
 from ..decode.state import State
@@ -59,7 +60,6 @@ class Labelling:
         if state.ends is not None:
             region = region.masked_fill(~state.visible.key_is_real, -1)
         of_query = region[:, state.visible.rows]
-        partial = state.fresh is not None
         if state.fresh is not None:
             of_query = of_query.masked_fill(~state.fresh[:, state.visible.rows], -1)
         if self.by_region:
@@ -68,18 +68,16 @@ class Labelling:
             group, n_groups = of_query.clamp(max=2), 3  # masked, revealed, prompt
         else:
             group, n_groups = of_query.clamp(max=0), 1
+        places = state.visible.first, state.visible.at
         return Forward(
             visible=state.visible,
-            labels=Labels(
-                *(group, n_groups, region, self.n_regions),
-                *(state.visible.first, state.visible.at),
-            ),
+            labels=Labels(group, n_groups, region, self.n_regions, *places),
             rows=state.predicting,
             cached=state.cached,
             prompts=state.active,
             settled=state.settled,
             kept=kept,
-            partial=partial,
+            partial=state.fresh is not None,
             predicted=self._predicted(state) if "lens" in self.keep else None,
         )
 
@@ -92,19 +90,19 @@ class Labelling:
             if self._known is None or self._known[0] != like:
                 prompt = self._prompt_regions(state)
                 rest = (0, size - prompt.shape[1])  # the answer, revealed as it comes
-                self._known = like, torch.nn.functional.pad(prompt, rest, value=1)
+                self._known = like, pad(prompt, rest, value=1)
             there = torch.arange(size, device=device) < filled
             return torch.where(there, self._known[1], -1)
         answer = state.masked[:, state.prompt_end :].logical_not().long()  # 0 masked, 1 revealed
         region = torch.cat([self._prompt_regions(state), answer], dim=1)
         if filled is not None:
-            region = torch.nn.functional.pad(region, (0, size - region.shape[1]), value=-1)
+            region = pad(region, (0, size - region.shape[1]), value=-1)
         return region
 
     def _prompt_regions(self, state: State) -> Int[Tensor, "b p"]:
         prompt = self._of_prompts[constant(state.active, state.canvas.device)]
         more = state.prompt_end - prompt.shape[1]  # padded beyond the longest
-        return torch.nn.functional.pad(prompt, (more, 0), value=-1) if more > 0 else prompt
+        return pad(prompt, (more, 0), value=-1) if more > 0 else prompt
 
     def _predicted(self, state: State) -> tuple[int, Int[Tensor, " w"], Bool[Tensor, "b w"]]:
         """Return the positions that a lens predicts: masked ones, or the next one of a causal model."""

@@ -5,18 +5,14 @@ from dataclasses import dataclass
 from typing import TypedDict
 
 from ..errors import UsageError, did_you_mean
-from ..models import Model
-from ..models.select import Choice, chosen
+from ..models.select import Choice
 from ..statistics import STATISTICS
 
 COARSE, REGIONS = "coarse", "regions"
 BY_GROUP = frozenset(("groups", "head_mean", "entropy_mean"))  # statistics that tell queries apart
 
-
 # What people ask a trace for, and is too large for one.
-_RESIDUALS = (
-    "Write it to disk: model.activations(prompts, sampler, out=DIR, layers=…, positions=…)."
-)
+_RESIDUALS = "Write it to disk: model.activations(prompts, sampler, out=DIR, layers=…)."
 _PATTERN = "A trace holds sums; whole rows are model.pattern(trace, step=…, layer=…, head=…)."
 _ELSEWHERE = dict.fromkeys(("residual", "residuals", "activations", "hidden_states"), _RESIDUALS)
 _ELSEWHERE |= dict.fromkeys(("pattern", "attention", "attentions"), _PATTERN)
@@ -50,20 +46,16 @@ class TraceOptions:
         if self.dtype not in ("float32", "float16"):
             raise UsageError(f"a trace cannot be kept as {self.dtype!r}", "Use float32 or float16.")
         if self.groups not in (COARSE, REGIONS):
-            raise UsageError(
-                f"groups = {self.groups!r}",
-                "Use 'coarse' (prompt, masked, revealed) or 'regions' (each prompt region apart).",
-            )
+            remedy = "Use 'coarse' (prompt, masked, revealed) or 'regions' (each region apart)."
+            raise UsageError(f"groups = {self.groups!r}", remedy)
         if self.top < 1:
             raise UsageError(f"top = {self.top}", "Keep at least one key of a row.")
         unknown = sorted(self.kept - set(STATISTICS))
         if unknown or not self.kept:
             name = str(unknown[0]) if unknown else ""
             choices = f"{did_you_mean(name, STATISTICS)} keep takes: {', '.join(STATISTICS)}."
-            raise UsageError(
-                f"no statistic {name!r}" if unknown else "keep is empty",
-                _ELSEWHERE.get(name, choices.lstrip()),
-            )
+            what = f"no statistic {name!r}" if unknown else "keep is empty"
+            raise UsageError(what, _ELSEWHERE.get(name, choices.lstrip()))
 
     @property
     def kept(self) -> frozenset[str]:
@@ -75,12 +67,3 @@ class TraceOptions:
     def by_region(self) -> bool:
         """Whether every region of the prompt is a separate query group."""
         return self.groups == REGIONS and not BY_GROUP.isdisjoint(self.kept)
-
-    def kept_layers(self, model: Model) -> list[int]:
-        return chosen(self.layers, model.n_layers, "layer")
-
-    def kept_heads(self, model: Model) -> list[int]:
-        return chosen(self.heads, model.n_heads, "head")
-
-    def kept_steps(self, total: int) -> frozenset[int]:
-        return frozenset(chosen(self.steps, total, "step"))

@@ -1,23 +1,19 @@
-"""Full attention patterns of chosen heads, computed again from one step of a trace.
+"""Attention patterns of chosen heads, computed again from a step of a trace, also for other viewers."""
 
-`to_circuitsvis` and `to_bertviz` convert a pattern into arguments of these viewers, whose packages are not
-imported.
-"""
-
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import torch
 import xarray as xr
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor
 
 from ..errors import UsageError
-from ..models import Model, Visibility, attention_hook
+from ..models import Model, attention_hook
 from ..models.select import Choice, chosen
 from ..trace import Trace, readable
-from .trace_step import TraceStep
+from .finished import TraceStep
 
 _LIMIT = 8_000_000_000  # bytes
 
@@ -31,15 +27,12 @@ def pattern(
     size = len(trace_step.ids)
     total = 4 * len(layers) * len(heads) * size**2
     if total > _LIMIT:
-        raise UsageError(
-            f"{len(layers)} × {len(heads)} patterns of {size} positions take {readable(total)}; "
-            f"the limit is {readable(_LIMIT)}",
-            "Choose fewer layers or heads at a time.",
-        )
+        what = f"{len(layers)} × {len(heads)} patterns of {size} positions take {readable(total)}"
+        remedy = "Choose fewer layers or heads at a time."
+        raise UsageError(f"{what}; the limit is {readable(_LIMIT)}", remedy)
     words = np.array(model.token_texts(trace_step.ids.tolist()), dtype=np.str_)
-    ids = torch.from_numpy(trace_step.ids)
     values = xr.DataArray(
-        _matrices(model, ids, layers, heads, trace_step.visibility()),
+        _matrices(trace_step, layers, heads),
         dims=("layer", "head", "query", "key"),
         coords={
             "step": trace_step.number,
@@ -59,17 +52,11 @@ def pattern(
     return values.isel(dict.fromkeys(single, 0))
 
 
-def _matrices(
-    model: Model,
-    ids: Int[Tensor, " s"],
-    layers: Collection[int],
-    heads: Sequence[int],
-    visible: Visibility,
-) -> Float[np.ndarray, "l h s s"]:
-    """Run one forward; compute each head's matrix by itself and copy it to the host at once."""
-    size = len(ids)
+def _matrices(step: TraceStep, layers: Sequence[int], heads: Sequence[int]) -> np.ndarray:
+    """Run one forward; return (l, h, s, s), each head's matrix computed by itself and copied at once."""
+    model, size = step.model, len(step.ids)
     matrices = np.empty((len(layers), len(heads), size, size), np.float32)
-    place = {layer: i for i, layer in enumerate(sorted(layers))}
+    place = {layer: i for i, layer in enumerate(layers)}
 
     def record(call: attention_hook.Call, proceed: attention_hook.Proceed) -> Tensor:
         if call.layer in place:
@@ -78,11 +65,12 @@ def _matrices(
         return proceed(call)
 
     last = torch.tensor([size - 1], device=model.device)
+    ids = torch.from_numpy(step.ids)[None].to(model.device)
     with (
         attention_hook.lock_network(model.net),
         attention_hook.attach(model.net, record, innermost=True),
     ):
-        model.forward(ids[None].to(model.device), last, visible)
+        model.forward(ids, last, step.visibility())
     return matrices
 
 
@@ -112,10 +100,8 @@ def to_circuitsvis(pattern: xr.DataArray) -> dict[str, Any]:
         `tokens`, a list of S strings, and `attention`, a float32 array (heads, S, S).
     """
     if "layer" in pattern.dims:
-        raise UsageError(
-            f"CircuitsVis shows one layer, but this pattern has {pattern.sizes['layer']}",
-            "Choose one: model.pattern(trace, step=0, layer=3).",
-        )
+        what = f"CircuitsVis shows one layer, but this pattern has {pattern.sizes['layer']}"
+        raise UsageError(what, "Choose one: model.pattern(trace, step=0, layer=3).")
     arguments = to_bertviz(pattern)
     return {"tokens": arguments["tokens"], "attention": arguments["attention"][0][0].numpy()}
 

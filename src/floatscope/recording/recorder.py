@@ -1,7 +1,6 @@
-"""The Recorder: a watcher that captures every forward of a decoding and makes traces of them.
+"""The Recorder: a watcher that captures every forward of a decoding and turns it into Traces.
 
-It combines what the capture measured (tensors of a padded batch, on the model's device) with what the
-decoding decided, into labelled arrays: one Trace per prompt, without padding.
+It joins what was captured (tensors of a padded batch, on the model's device) with what the decoding decided.
 """
 
 import math
@@ -23,19 +22,19 @@ from ..decode.state import State, Watcher
 from ..errors import UsageError
 from ..models import Model, graphs, parts
 from ..models.placing import OnItsWay
+from ..models.select import chosen
 from ..sequences.decoding import Decoding
 from ..sequences.prompt import Encoded
 from ..statistics import STATISTICS
 from ..trace import Trace, readable
 from ..trace.trace import SCHEMA
 from ..trace.unfinished import Unfinished
-from .dataset import assemble, before
+from .dataset import DatasetBuilder
 from .host_memory import host_memory
-from .kept import KeptSteps, PromptRecord, StoredSteps
+from .kept import KeptSteps, PromptRecord, RevealedRows, StoredSteps
 from .labelling import Labelling
 from .options import TraceOptions
 from .packing import Packing
-from .revealed import RevealedRows
 from .step_record import Consumer, Shape, batch_values, step_records
 from .sums import FixedSums, Joining, RunningSums, alone, at_its_rows
 from .transfer import Outbox
@@ -57,12 +56,15 @@ class Recorder(Watcher):
         self.model, self.prompts, self.sampler = model, prompts, sampler
         self.options = options = options or TraceOptions()
         self.keep, self.by_region = options.kept, options.by_region
-        self.layers, self.heads = options.kept_layers(model), options.kept_heads(model)
+        self.layers = chosen(options.layers, model.n_layers, "layer")
+        self.heads = chosen(options.heads, model.n_heads, "head")
         _require_experts(model, self.keep, self.layers)
-        self.steps: Collection[int] = options.kept_steps(most_steps(model, sampler))
+        steps = chosen(options.steps, most_steps(model, sampler), "step")
+        self.steps: Collection[int] = frozenset(steps)
         self.dtype, self.torch_dtype = np.dtype(options.dtype), getattr(torch, options.dtype)
         self.labelling = Labelling(model, prompts, self.keep, self.by_region)
         self.capture = Capture(model, self.keep, self.layers, self.heads, options.top)
+        self.builder = DatasetBuilder(model, sampler, self.layers, self.heads)
         self.packing = Packing(self.capture)
         self.outbox = Outbox(model.device)
         paths = [None] * len(prompts) if to is None else to
@@ -74,9 +76,7 @@ class Recorder(Watcher):
         self._kind: Hashable = None  # of the fixed sums
         self._fixed_for: tuple[int, list[int]] = (0, [])  # columns, and whose
         self.captured: Captured | None = None
-        self._decisions: list[
-            tuple[State, Captured, OnItsWay, OnItsWay]
-        ] = []  # rows not stored yet
+        self._decisions: list[tuple[State, Captured, OnItsWay, OnItsWay]] = []  # not stored yet
         if to is None:
             self._warn_if_large()
 
@@ -123,8 +123,9 @@ class Recorder(Watcher):
             if state.cached:
                 deque(values, maxlen=0)  # the sums grow
             return
+        places = [(self.recorded[b].shape, slice(*self._own(b, state))) for b in state.active]
         records = step_records(
-            *(state.step, state.canvas, values, self._places(state), self.torch_dtype),
+            *(state.step, state.canvas, values, places, self.torch_dtype),
             first_predicted=captured.first_predicted,
             nobodys=packed.nobodys if packed else None,
         )
@@ -146,9 +147,6 @@ class Recorder(Watcher):
         if state.fresh is not None:
             return at_its_rows(state.fresh, state.visible.rows)
         return alone
-
-    def _places(self, state: State) -> list[tuple[Shape, slice]]:
-        return [(self.recorded[b].shape, slice(*self._own(b, state))) for b in state.active]
 
     def _fix_sums(self, state: State) -> None:
         """Keep running sums in the form of the cache: fixed in size and place, or growing."""
@@ -202,13 +200,14 @@ class Recorder(Watcher):
             rows = captured.rows(columns)
             prompts: list[int] = []
             paddings: list[int] = []
-            for place, (b, chosen) in enumerate(zip(state.active, columns, strict=True)):
+            for place, (b, new_columns) in enumerate(zip(state.active, columns, strict=True)):
                 padding, _ = self._own(b, state)
                 first = state.window[0] - padding
-                for w, new in zip(chosen.tolist(), token[place, chosen].tolist(), strict=True):
+                new_tokens = token[place, new_columns].tolist()
+                for w, new in zip(new_columns.tolist(), new_tokens, strict=True):
                     self.recorded[b].events.append((state.step, first + w, new))
-                prompts += [b] * len(chosen)
-                paddings += [padding] * len(chosen)
+                prompts += [b] * len(new_columns)
+                paddings += [padding] * len(new_columns)
             self.revealed.add(rows, prompts, paddings)
 
     def _note_age(self, state: State) -> None:
@@ -245,7 +244,7 @@ class Recorder(Watcher):
 
     def _trace(self, b: int, decoding: Decoding) -> Trace:
         recorded = self.recorded[b]
-        data = assemble(*(self.model, self.sampler, decoding, recorded, self.layers, self.heads))
+        data = self.builder.assemble(decoding, recorded)
         if isinstance(recorded.kept, KeptSteps):
             return Trace(data)
         return Trace.load(recorded.kept.store.finish(data, SCHEMA), lazy=True)
@@ -264,7 +263,7 @@ class Recorder(Watcher):
         if path is None:
             empty = host_memory().empty if self.model.device.type == "cuda" else np.empty
             return PromptRecord(shape, KeptSteps(self.outbox, room, empty))
-        about = before(*(self.model, self.sampler, self.prompts[b], shape, self.layers, self.heads))
+        about = self.builder.begin(self.prompts[b], shape)
         return PromptRecord(shape, StoredSteps(self.outbox, Unfinished(path, room, about), shape))
 
     def _warn_if_large(self) -> None:
@@ -276,10 +275,9 @@ class Recorder(Watcher):
         cells = sum(math.prod(sizes.get(dim, 1) for dim in array.dims) for array in arrays)
         total = cells * len(self.steps) * self.dtype.itemsize * len(self.prompts)
         if total > _LARGE:
+            remedy = "Use keep=, layers=, heads=, steps=, smaller batches or dtype='float16'."
             warnings.warn(
-                f"these traces will take about {readable(total)} of memory. Keep less with keep=, "
-                "layers=, heads= or steps=, smaller batches, or dtype='float16'.",
-                stacklevel=2,
+                f"these traces will take about {readable(total)} of memory. {remedy}", stacklevel=2
             )
 
 
@@ -289,7 +287,5 @@ def _require_experts(model: Model, keep: Collection[str], layers: Sequence[int])
     named = "experts" in keep and set(keep) != set(STATISTICS)
     if named and not set(layers) & set(routed):
         which = f"layers {', '.join(map(str, routed))} of {model.name}" if routed else ""
-        raise UsageError(
-            f"{model.name} has no experts in these layers",
-            f"Choose from {which}." if which else "Leave 'experts' out of keep.",
-        )
+        what = f"{model.name} has no experts in these layers"
+        raise UsageError(what, f"Choose from {which}." if which else "Leave 'experts' out of keep.")

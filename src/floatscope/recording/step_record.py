@@ -1,8 +1,7 @@
-"""Step records: what one forward says about one prompt, made here for every way of running a model.
+"""A step record: what one forward says about one prompt. Built here, for every way a model is run.
 
-The captured values of a batch are joined over layers and with earlier rows in a cache, divided, and split
-by prompt: without padding, with the prompt's groups and regions, and with room for all positions that it
-may get. All of this happens on the model's device.
+The arrays of a batch are put together over layers, joined with earlier rows where a cache keeps those,
+divided, and cut into prompts, with room for all positions a prompt may come to have. All on the device.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -98,10 +97,7 @@ def batch_values(captured: Captured, join: Joining) -> Iterator[tuple[Array, Ten
 
 
 def _together(array: Array, layers: Sequence[Layer], labels: Labels) -> Tensor | None:
-    """Join all layers of an array, (b, *dims), on one device; None if no layer has it.
-
-    A layer that lacks the array, such as one without experts, is filled with NaN or −1.
-    """
+    """Stack an array of all layers, (b, *dims); None if no layer has it. A layer without it is NaN or −1."""
     some = [layer.values[array.name] for layer in layers if array.name in layer.values]
     if not some:
         return None
@@ -122,12 +118,10 @@ def all_layers(captured: Captured) -> dict[str, Tensor]:
 
 def _of_groups(of_region: Int[Tensor, "b r"], labels: Labels) -> Int[Tensor, "b g"]:
     """Count the queries of each group: by region; or masked, revealed and prompt; or all together."""
-    if labels.n_groups == of_region.shape[1]:
+    last = labels.n_groups - 1
+    if last + 1 == of_region.shape[1]:
         return of_region
-    heads, rest = of_region.split(
-        [labels.n_groups - 1, of_region.shape[1] - labels.n_groups + 1], 1
-    )
-    return torch.cat([heads, rest.sum(1, keepdim=True)], dim=1)
+    return torch.cat([of_region[:, :last], of_region[:, last:].sum(1, keepdim=True)], dim=1)
 
 
 Places = Sequence[tuple[Shape, slice]]  # of each prompt of a batch: its shape, and its own columns
@@ -157,21 +151,21 @@ def step_records(
     records = [StepRecord(step, canvas[b, own]) for b, (_, own) in enumerate(places)]
     cuts = _cuts(tuple((shape, own.start, own.stop) for shape, own in places), nobodys is not None)
     for array, whole in values:
-        for who, own, shape in cuts:
-            piece = _piece(array, whole[who], own, shape, dtype, first_predicted, nobodys, who)
-            for record, part in zip(records[who], piece, strict=True):
+        for cut in cuts:
+            piece = _piece(array, whole, cut, dtype, first_predicted, nobodys)
+            for record, part in zip(records[cut[0]], piece, strict=True):
                 record.values[array.name] = part
     return records
 
 
-@lru_cache(64)  # a step has the prompts that the step before had
-def _cuts(
-    places: tuple[tuple[Shape, int, int], ...], to_come: bool
-) -> list[tuple[slice, slice, Shape]]:
-    """Return slices of a batch's prompts with their columns and shape.
+Cut = tuple[slice, slice, Shape]  # prompts of a batch, their own columns, and their shape
 
-    Prompts with equal columns and shapes are one slice if all are equal; otherwise each prompt has its
-    own. `to_come`: include columns that a prompt has not reached, if the batch already has them.
+
+@lru_cache(64)  # a step has the prompts that the step before had
+def _cuts(places: tuple[tuple[Shape, int, int], ...], to_come: bool) -> list[Cut]:
+    """Cut a batch into prompts, or leave it whole where they are alike.
+
+    `to_come`: with the columns that a prompt has not come to, which the batch has already.
     """
     found = [
         (slice(b, b + 1), slice(start, start + shape.size if to_come else stop), shape)
@@ -184,15 +178,15 @@ def _cuts(
 
 def _piece(
     array: Array,
-    some: Tensor,
-    own: slice,
-    shape: Shape,
+    whole: Tensor,
+    cut: Cut,
     dtype: torch.dtype,
     first_predicted: int,
     nobodys: Bool[Tensor, "b k"] | None,
-    who: slice,
 ) -> Tensor:
     """Cut the part of n prompts with equal shapes from a batch: (n, *dims), in the trace's dtype."""
+    who, own, shape = cut
+    some = whole[who]
     if "group" in array.dims:
         some = some[:, : shape.groups]
     if array.predicted:
@@ -212,14 +206,12 @@ def _piece(
     return some.contiguous() if some.is_cuda else some  # a GPU sends what has no gaps
 
 
-def _laid_out(
-    some: Tensor, size: int, hidden: Bool[Tensor, "n width"] | None, behind: int = 0
-) -> Tensor:
+def _laid_out(some: Tensor, size: int, hidden: Tensor | None, behind: int = 0) -> Tensor:
     """Pad (n, …, width) to `size` columns from column `behind` on; hidden and missing ones are NaN or −1."""
     width = some.shape[-1]
     if width == size and hidden is None and not behind:
         return some
-    out = torch.empty((*some.shape[:-1], size), dtype=some.dtype, device=some.device)
+    out = some.new_empty((*some.shape[:-1], size))
     nothing = _nothing(some.dtype, some.device)
     out[..., :behind] = nothing
     out[..., behind + width :] = nothing
@@ -227,9 +219,8 @@ def _laid_out(
     if hidden is None:
         here.copy_(some)
     else:
-        torch.where(
-            hidden.view(len(hidden), *[1] * (some.ndim - 2), width), nothing, some, out=here
-        )
+        by_column = hidden.view(len(hidden), *[1] * (some.ndim - 2), width)
+        torch.where(by_column, nothing, some, out=here)
     return out
 
 

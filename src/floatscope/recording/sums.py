@@ -1,8 +1,8 @@
-"""Running sums of a decoding with a KV cache: each forward adds its rows, and nothing is recomputed.
+"""Running sums of a decoding with a KV cache: each forward adds rows, and nothing is computed again.
 
-A causal row never changes after it is computed, nor does a row of a finished block. So the attention that
-a key received from all rows is what the earlier forwards gave it plus what the new rows give it. Tensors
-hold all layers of an array: (b, *dims) as in `floatscope.statistics`.
+Rows of a causal model, and of finished blocks, never change: what all rows so far gave a key is the sum of
+what the forwards gave it. Tensors hold all layers of an array: (b, *dims) as `floatscope.statistics` lists
+them.
 """
 
 from collections.abc import Callable, Hashable, Sequence
@@ -118,15 +118,12 @@ class FixedSums:
             state[:, : states[layer].shape[1]] = states[layer]
 
     def leave(self, columns: int) -> dict[str, Tensor]:
-        """Return a copy of the sums, with at most `columns` rows.
-
-        Keys keep all columns: a row of a finished block may see keys that not every prompt has finished.
-        """
-        arrays = STATISTICS.arrays()
-        return {
-            name: (t[..., :columns] if arrays[name].join is Join.ROWS else t).clone()
-            for name, t in self.totals.items()
-        }
+        """Return copies of the sums, with no more rows than there are."""
+        left = {}
+        for name, total in self.totals.items():
+            rows = STATISTICS.arrays()[name].join is Join.ROWS
+            left[name] = (total[..., :columns] if rows else total).clone()
+        return left
 
     def join(self, all_settle: bool, at: Int[Tensor, " q"]) -> Joining:
         """Return the function that joins the arrays of a forward whose rows are at the columns `at`.
@@ -152,9 +149,8 @@ class FixedSums:
 
 def _shape(name: str, tensor: Tensor, size: int) -> tuple[int, ...]:
     """Return the shape with `size` columns, for an array by position."""
-    if STATISTICS.arrays()[name].by_position:
-        return (*tensor.shape[:-1], size)
-    return tuple(tensor.shape)
+    by_position = STATISTICS.arrays()[name].by_position
+    return (*tensor.shape[:-1], size) if by_position else tuple(tensor.shape)
 
 
 def at_its_rows(fresh: Bool[Tensor, "b k"], rows: slice) -> Joining:

@@ -1,8 +1,7 @@
-"""Record a foreign generation loop: every forward of a watched network becomes a step of a trace.
+"""Record somebody else's generation loop: every forward of a watched network becomes a step of a trace.
 
-The network's `forward` is wrapped while the session is open. Ids, mask, positions and cache of a forward
-determine which columns of which canvas it computes. The attention that it then computes must agree;
-otherwise the session raises an error. The next forward's ids show what a step revealed.
+The ids, mask, positions and cache of a forward tell which columns of which canvas it computes; its attention
+has to agree, or the session refuses. What a step revealed is seen in the next forward's ids.
 """
 
 import functools
@@ -85,9 +84,7 @@ def watch(
     if prompt_length is not None and (not isinstance(prompt_length, int) or prompt_length < 1):
         raise UsageError(f"prompt_length = {prompt_length!r}", "Use a whole number, 1 or more.")
     if "steps" in options:
-        raise UsageError(
-            "watch takes no steps", "Choose them in the trace: trace.data.isel(step=…)."
-        )
+        raise UsageError("watch takes no steps", "Choose them later: trace.data.isel(step=…).")
     stated = Stated(
         name=name,
         family=family,
@@ -102,29 +99,20 @@ def watch(
     elif stated == Stated() and tokenizer is None:
         module, model = network.net, network
     else:
-        raise UsageError(
-            "the facts of a loaded Model are settled", "Give them to floatscope.load instead."
-        )
+        raise UsageError("the facts of a loaded Model are settled", "Give them to fs.load instead.")
     if isinstance(model.net, StandIn):
         if options.get("keep") is None:
             options["keep"] = _OF_QK
         if unknown := sorted(TraceOptions(**options).kept - set(_OF_QK)):
-            raise UsageError(
-                f"{unknown[0]!r} of a network that does not use transformers' attention interface",
-                f"keep takes {', '.join(_OF_QK)} of a {type(network).__name__}.",
-            )
+            what = f"{unknown[0]!r} of a network without transformers' attention interface"
+            raise UsageError(what, f"keep takes {', '.join(_OF_QK)} of a {type(network).__name__}.")
     if model.edits:
-        raise UsageError(
-            "interventions are in force, which follow the steps of a decoding of Floatscope's own",
-            "Use model.trace with them, or watch outside their with block.",
-        )
+        what = "interventions are in force, which follow the steps of Floatscope's own decodings"
+        raise UsageError(what, "Use model.trace with them, or watch outside their with block.")
     used = module.config._attn_implementation if model.net is module else "sdpa"
     if used not in ("sdpa", attention_hook.NAME):
-        warnings.warn(
-            f"{model.name} is set to {used}: while it is watched it computes attention by PyTorch's SDPA, "
-            "which gives the same to rounding",
-            stacklevel=2,
-        )
+        instead = "while it is watched it computes PyTorch's SDPA, the same to rounding"
+        warnings.warn(f"{model.name} is set to {used}: {instead}", stacklevel=2)
     several = isinstance(prompt, list | tuple) and not all(isinstance(i, int) for i in prompt)
     prompts: Any = prompt if several else [] if prompt is None else [prompt]
     encoded = [encode(model, each) for each in prompts]
@@ -183,31 +171,25 @@ class Session:
         """
         n = len(self.generations)
         if not n:
-            raise UsageError(
-                "no forward of the network was seen",
-                "Call the network itself inside the with block: network(input_ids=…), network.generate(…).",
+            remedy = (
+                "Inside the with block, call network(input_ids=…) or network.generate(…) itself."
             )
+            raise UsageError("no forward of the network was seen", remedy)
         if generation not in (range(n) if n > 1 else (None, 0)):
-            raise UsageError(
-                f"generation {generation}, and {n} generations were watched",
-                f"Say which: session.trace(generation=0), …, {n - 1}.",
-            )
+            what = f"generation {generation}, and {n} generations were watched"
+            raise UsageError(what, f"Say which: session.trace(generation=0), …, {n - 1}.")
         traces = self.generations[generation or 0].traces(result)
         return traces if len(traces) > 1 else traces[0]
 
     def _forward(self, forward: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         """Run a forward of the network as a step. A forward that fails is no step and ends its generation."""
         if threading.get_ident() != self._thread:  # which would wait for the session's for ever
-            raise UsageError(
-                "a watched network ran in another thread than its session",
-                "Open the session in the thread that runs the loop.",
-            )
+            remedy = "Open the session in the thread that runs the loop."
+            raise UsageError("a watched network ran in another thread than its session", remedy)
         if self._now is not None:  # of a network inside itself
             return forward(*args, **kwargs)
         if torch.is_grad_enabled() and any(p.requires_grad for p in self.network.parameters()):
-            raise UsageError(
-                "a watched forward that keeps gradients", "Run the loop inside torch.no_grad()."
-            )
+            raise UsageError("a watched forward keeps gradients", "Run it inside torch.no_grad().")
         given = dict(zip(inspect.signature(forward).parameters, args, strict=False)) | kwargs
         with torch.inference_mode():
             now = self._now = self._begin(given)
@@ -260,10 +242,8 @@ class Session:
         """Determine which columns of which canvas a forward computes."""
         ids = given.get("input_ids")
         if not isinstance(ids, Tensor) or ids.ndim != 2:
-            raise UsageError(
-                "a watched forward without input_ids (b, s)",
-                "Give the network ids: a canvas cannot be read from embeddings.",
-            )
+            remedy = "Give the network ids: a canvas cannot be read from embeddings."
+            raise UsageError("a watched forward without input_ids (b, s)", remedy)
         ids, past = ids.to(self.model.device), _stored(given.get("past_key_values"))
         padding = _padding(given.get("attention_mask"), len(ids), ids.device)
         if padding is None:
@@ -277,11 +257,9 @@ class Session:
         if not past:
             return Computed(ids, padding)
         if known is None or len(known.canvas) != len(ids) or known.canvas.shape[1] < past:
-            raise UsageError(
-                f"{past} positions in the cache were not watched",
-                "Open the session before the prompt is read; one generation at a time.",
-            )
-        return _cached(ids, padding, past, given.get("position_ids"), known.canvas[:, :past])
+            remedy = "Open the session before the prompt is read; one generation at a time."
+            raise UsageError(f"{past} positions in the cache were not watched", remedy)
+        return _cached(ids, padding, given.get("position_ids"), known.canvas[:, :past])
 
 
 @contextmanager
@@ -305,9 +283,8 @@ def _wrapped(net: nn.Module, name: str, around: Callable[..., Any]) -> Iterator[
 def _stored(cache: Any) -> int:
     """Return the number of positions in a cache before a forward; 0 if unknown."""
     if getattr(cache, "is_compileable", False):
-        raise UsageError(
-            "a cache of fixed size cannot be watched", "Use cache_implementation='dynamic'."
-        )
+        remedy = "Use cache_implementation='dynamic'."
+        raise UsageError("a cache of fixed size cannot be watched", remedy)
     layers = getattr(cache, "layers", cache)
     if not isinstance(layers, list | tuple) or not layers:
         return 0
@@ -315,10 +292,9 @@ def _stored(cache: Any) -> int:
     keys = first[0] if isinstance(first, list | tuple) else getattr(first, "keys", None)
     stored = int(keys.shape[-2]) if isinstance(keys, Tensor) and keys.ndim == 4 else 0
     if getattr(first, "is_sliding", False) and first.get_seq_length() > stored:
-        raise UsageError(
-            f"a cache with a sliding window has kept {stored} of {first.get_seq_length()} positions",
-            "Watch texts that fit the window.",
-        )
+        positions = f"{stored} of {first.get_seq_length()} positions"
+        what = f"a cache with a sliding window has kept {positions}"
+        raise UsageError(what, "Watch texts that fit the window.")
     return stored
 
 
@@ -330,11 +306,8 @@ def _padding(mask: Any, b: int, device: torch.device) -> Int[Tensor, " b"] | Non
     visible = visible.to(device).expand(b, -1)
     padding = (visible.cumsum(1) == 0).sum(1)
     if bool((visible.sum(1) + padding != visible.shape[1]).any()):
-        raise UsageError(
-            "an attention mask with zeros behind or between tokens",
-            "Pad on the left: tokenizer.padding_side = 'left'; of a pipeline in blocks, let prompt and "
-            "answer fill whole blocks.",
-        )
+        remedy = "Pad on the left: tokenizer.padding_side = 'left'; in blocks, fill whole blocks."
+        raise UsageError("an attention mask with zeros behind or between tokens", remedy)
     return padding
 
 
@@ -345,36 +318,27 @@ def _of_rows(
     rows = rows.expand(len(ids), -1)
     counts = rows.sum(1)
     if bool((counts != counts[0]).any()):
-        raise UsageError(
-            "rows chooses more columns of one prompt than of another", "Watch one prompt."
-        )
+        raise UsageError("rows chooses unequal numbers of columns", "Watch one prompt.")
     if ids.shape[1] != rows.shape[1]:
         if known is None or known.canvas.shape != rows.shape or ids.shape[1] != int(counts[0]):
-            raise UsageError(
-                f"rows chooses {int(counts[0])} of {rows.shape[1]} columns for {ids.shape[1]} ids",
-                "Return a boolean for each column of the canvas.",
+            what = (
+                f"rows chooses {int(counts[0])} of {rows.shape[1]} columns for {ids.shape[1]} ids"
             )
+            raise UsageError(what, "Return a boolean for each column of the canvas.")
         ids = known.canvas.masked_scatter(rows, ids)
     return ids, None if bool(rows.all()) else rows
 
 
-def _cached(
-    ids: Int[Tensor, "b q"],
-    padding: Int[Tensor, " b"],
-    past: int,
-    positions: Any,
-    before: Int[Tensor, "b past"],
-) -> Computed:
-    """Determine the columns of a forward with a cache: after the cached ones, or among them."""
-    q = ids.shape[1]
+def _cached(ids: Tensor, padding: Tensor, positions: Any, before: Tensor) -> Computed:
+    """Find the columns of a forward with a cache: behind those that it holds, `before`, or among them."""
+    q, past = ids.shape[1], before.shape[1]
     if isinstance(positions, Tensor):
         columns = positions.to(ids.device).expand(len(ids), -1) + padding[:, None]  # (b, q)
         if bool((columns < past).all()):  # they replace what is there
             fresh = torch.zeros_like(before, dtype=torch.bool).scatter_(1, columns, True)
             return Computed(before.scatter(1, columns, ids), padding, fresh=fresh)
         if bool((columns != torch.arange(past, past + q, device=ids.device)).any()):
-            raise UsageError(
-                f"rows at positions {int(columns.min())} to {int(columns.max())} with {past} in the cache",
-                "Say which columns are computed: watch(..., rows=…).",
-            )
+            first, last = int(columns.min()), int(columns.max())
+            what = f"rows at positions {first} to {last} with {past} in the cache"
+            raise UsageError(what, "Say which columns are computed: watch(..., rows=…).")
     return Computed(torch.cat([before, ids], dim=1), padding, past)

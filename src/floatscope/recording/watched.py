@@ -1,7 +1,7 @@
 """One generation of a watched network: its canvases, the recorder of its forwards, and its traces.
 
-The numbers of forwards and positions are not known beforehand, so the recorder grows. The next forward
-shows what a forward revealed, and whether a cache keeps its rows.
+The number of forwards and the length of the canvas are not known beforehand: the recorder grows. What a
+forward revealed, and whether a cache keeps its rows, shows in the next forward.
 """
 
 import sys
@@ -72,6 +72,8 @@ class Generation:
         self.recorder.capture.foreign = True
         self.recorder.__enter__()
         self.closed = False
+        # Rows in a cache never change: sums are added up.
+        self._accumulates = model.direction is not Direction.BIDIRECTIONAL
         self.state: State  # of the last forward, as is what follows
         self._rows = 0  # of each prompt
         self._compared: set[int | None] = set()  # reaches whose masks were compared
@@ -88,11 +90,6 @@ class Generation:
     @property
     def canvas(self) -> Int[Tensor, "b k"]:
         return self.computed.canvas
-
-    @property
-    def _accumulates(self) -> bool:
-        """Whether cached rows never change, so that sums accumulate."""
-        return self.model.direction is not Direction.BIDIRECTIONAL
 
     # Where it begins
 
@@ -116,18 +113,15 @@ class Generation:
             named = self.given * len(canvas) if len(self.given) == 1 else self.given
             ends = {offset + len(p.ids) for offset, p in zip(self._offsets, named, strict=False)}
             if len(named) != len(canvas) or len(ends) > 1:
-                raise UsageError(
-                    f"{len(self.given)} prompts for a batch of {len(canvas)}, or of other lengths",
-                    "Give one prompt for each, padded on the left.",
-                )
+                what = f"{len(self.given)} prompts for {len(canvas)} rows, or of other lengths"
+                raise UsageError(what, "Give one prompt for each, padded on the left.")
             return ends.pop()
         if prompt_length is not None:
             return prompt_length
         end = self._first_mask(canvas)
         if end == 0:
-            raise UsageError(
-                "the first column of the first canvas is masked", "Say prompt_length=, at least 1."
-            )
+            what = "the first column of the first canvas is masked"
+            raise UsageError(what, "Say prompt_length=, at least 1.")
         return canvas.shape[1] if end is None else end
 
     def _first_mask(self, canvas: Int[Tensor, "b k"]) -> int | None:
@@ -145,10 +139,8 @@ class Generation:
             if self.given and b < asked:
                 prompt = self.given[b % len(self.given)]
             if prompt.ids != ids:
-                raise UsageError(
-                    f"prompt {b} has other tokens than those that the network was given",
-                    "Build the ids with session.encode(prompt).ids.",
-                )
+                what = f"prompt {b} has other tokens than those that the network was given"
+                raise UsageError(what, "Build the ids with session.encode(prompt).ids.")
             prompts.append(prompt)
         return prompts
 
@@ -207,10 +199,8 @@ class Generation:
             fresh[:, past:] = True
         if fresh is not None:
             if self._accumulates:
-                raise UsageError(
-                    f"a cache whose entries are replaced, in a network that is {model.direction}",
-                    "Watch it without that cache.",
-                )
+                what = f"a cache whose entries are replaced, in a network that is {model.direction}"
+                raise UsageError(what, "Watch it without that cache.")
             columns = fresh.any(0).nonzero()
             first, stop = rows = int(columns[0]), int(columns[-1]) + 1
         elif past or model.mask_id is None:
@@ -272,10 +262,10 @@ class Generation:
         elif computed.past == last.past:
             running.total = dict(self._undo)
         else:
+            left = last.canvas.shape[1]
+            what = f"a cache of {computed.past} positions after a forward that left {left}"
             raise UsageError(
-                f"a cache of {computed.past} positions after a forward that left "
-                f"{last.canvas.shape[1]}",
-                "Watch a loop that keeps all rows of a forward or none: not assisted generation.",
+                what, "Watch a loop that keeps all rows or none: not assisted generation."
             )
         kept = rollout.kept.items()
         rollout.kept = {layer: (who, rows[:, : computed.past]) for layer, (who, rows) in kept}
@@ -298,9 +288,8 @@ class Generation:
     def attend(self, call: attention_hook.Call, proceed: attention_hook.Proceed) -> Tensor:
         """Refuse attention that does not match the step, and let it be recorded."""
         if changes := [name for name in _CHANGES if call.extra.get(name) is not None]:
-            raise CaptureError(
-                f"the network changes its scores: {', '.join(changes)}", _ONLY_SOFTMAX
-            )
+            what = f"the network changes its scores: {', '.join(changes)}"
+            raise CaptureError(what, _ONLY_SOFTMAX)
         if call.mask is not None:
             call = replace(call, mask=mask_of(call.mask))
         self._check_keys(call)
@@ -308,10 +297,8 @@ class Generation:
         if self.computed.order is None and self.state.visible.queries == call.query.shape[2]:
             return proceed(call)
         if by_row := sorted(_BY_ROW & self.options.kept):
-            raise UsageError(
-                f"{by_row[0]!r} of forwards whose rows do not follow one another",
-                f"Leave {', '.join(by_row)} out of keep.",
-            )
+            what = f"{by_row[0]!r} of forwards whose rows do not follow one another"
+            raise UsageError(what, f"Leave {', '.join(by_row)} out of keep.")
         output = attention_hook.compute_attention(call)
         proceed(self._in_place(call))
         return output
@@ -320,23 +307,18 @@ class Generation:
         """Refuse a forward whose rows and keys do not match its ids and cache."""
         rows, keys = call.query.shape[2], call.key.shape[2]
         if (rows, keys) != (self._rows, self.state.visible.keys):
-            raise CaptureError(
-                f"attention of {rows} rows over {keys} keys, where ids and cache tell of "
-                f"{self._rows} over {self.state.visible.keys}",
-                "Say which columns the network computes: watch(..., rows=…).",
+            expected = f"{self._rows} over {self.state.visible.keys}"
+            what = (
+                f"attention of {rows} rows over {keys} keys, where ids and cache tell of {expected}"
             )
+            raise CaptureError(what, "Say which columns the network computes: watch(..., rows=…).")
         if not self.state.cached or call.layer != self.model.n_layers - 1:
             return
         past = self.computed.past
-        if (
-            past
-            and self._tail is not None
-            and not torch.equal(call.key[:, :, past - 1], self._tail)
-        ):
-            raise CaptureError(
-                "the cache is not the one that the last forward left",
-                "Watch without beam search (num_beams=1), and one generation at a time.",
-            )
+        tail = self._tail if past else None
+        if tail is not None and not torch.equal(call.key[:, :, past - 1], tail):
+            remedy = "Watch without beam search (num_beams=1), and one generation at a time."
+            raise CaptureError("the cache is not the one that the last forward left", remedy)
         self._next_tail = call.key[:, :, -1].clone()
 
     def _check_mask(self, call: attention_hook.Call) -> None:
@@ -359,12 +341,9 @@ class Generation:
             b, _, row, column = differ.nonzero()[0].tolist()
             sees = "does not see" if bool(expected[b, row, column]) else "sees"
             size = f" in blocks of {model.block}" if model.block else ""
-            raise CaptureError(
-                f"{model.name} should be {model.direction}{size}, but row {row} of a forward {sees} "
-                f"column {column}",
-                "Say what it is: watch(..., direction=…, block=…, grid=…), and prompt_length= where blocks "
-                "begin with the answer.",
-            )
+            what = f"{model.name} should be {model.direction}{size}, but row {row} {sees} column {column}"
+            remedy = "and prompt_length= where blocks begin with the answer."
+            raise CaptureError(what, f"Say watch(..., direction=…, block=…, grid=…), {remedy}")
 
     def _in_place(self, call: attention_hook.Call) -> attention_hook.Call:
         """Reorder a call's keys as on the canvas, and insert uncounted rows between its rows."""
@@ -397,10 +376,8 @@ class Generation:
         """Return one trace per prompt, without guidance's half of the batch."""
         self.close()
         if self._traces and result is not None and not self._finished:
-            raise UsageError(
-                "the trace was made before the result was given",
-                "Give it the first time: session.trace(result).",
-            )
+            remedy = "Give it the first time: session.trace(result)."
+            raise UsageError("the trace was made before the result was given", remedy)
         if not self._traces:
             n = len(self.prompts) // 2 if self.blind else len(self.prompts)
             final = self._checked(self.result if result is None else result, n)
@@ -421,16 +398,15 @@ class Generation:
         same = last.shape[1] if causal else self.prompt_end
         fits = final.ndim == 2 and len(final) == n and final.shape[1] >= last.shape[1]
         if not fits or not torch.equal(final[:, :same], last[:, :same]):
-            raise UsageError(
-                f"result {tuple(final.shape)} does not continue the canvas {tuple(last.shape)}",
-                "Give the ids that this generation's loop returned, with its prompt.",
-            )
+            what = f"result {tuple(final.shape)} does not continue the canvas {tuple(last.shape)}"
+            raise UsageError(what, "Give the ids that this loop returned, with its prompt.")
         return final[:, : last.shape[1] + causal]
 
     def _decoding(self, b: int, final: Int[Tensor, "n s"] | None) -> Decoding:
         model, offset, prompt = self.model, self._offsets[b], self.prompts[b]
-        states = [computed.canvas[b, offset:].tolist() for computed in self.forwards]
-        states.append(states[-1] if final is None else final[b, offset:].tolist())
+        canvases = [computed.canvas for computed in self.forwards]
+        canvases.append(canvases[-1] if final is None else final)
+        states = [canvas[b, offset:].tolist() for canvas in canvases]
         canvas = np.full((len(states), max(map(len, states))), ABSENT, dtype=np.int64)
         for t, ids in enumerate(states):
             canvas[t, : len(ids)] = ids
@@ -451,9 +427,8 @@ def mask_of(mask: Tensor) -> Bool[Tensor, "..."]:
         return mask
     visible = mask == 0
     if bool((mask[~visible] > -1e4).any()):
-        raise CaptureError(
-            "the network adds other numbers than 0 and −inf to its scores", _ONLY_SOFTMAX
-        )
+        what = "the network adds other numbers than 0 and −inf to its scores"
+        raise CaptureError(what, _ONLY_SOFTMAX)
     return visible
 
 

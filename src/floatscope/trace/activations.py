@@ -1,8 +1,7 @@
-"""Activations on disk: rows of the residual stream with their positions, for probes and autoencoders.
+"""Activations on disk: rows of the residual stream with where they stood, for probes and autoencoders.
 
-A zarr 3 store with the array `activation` (row, layer, channel) and, for each row, its prompt, step,
-position and tokens. Each layer is read separately, in parts; reading needs neither torch nor a model.
-Writing appends whole chunks of rows (`RowWriter`); the store is moved to its path when it is complete.
+One zarr 3 store: `activation` (row, layer, channel) and a number per row for its prompt, step, position and
+tokens. `RowWriter` appends and holds a chunk of rows; the store is moved into its place when it is whole.
 """
 
 import os
@@ -100,12 +99,10 @@ class Activations:
             yield self.of(layer, slice(start, start + size))
 
     def __repr__(self) -> str:
-        sizes, layers = self.data.sizes, self.data["layer"].values.tolist()
-        return (
-            f"<floatscope.Activations {self.info['model']} · {self.info['sampler']}: "
-            f"{sizes['row']} rows × layers {layers} × {sizes['channel']} channels, "
-            f"{self.info['stored']}>"
-        )
+        sizes, layers, info = self.data.sizes, self.data["layer"].values.tolist(), self.info
+        shape = f"{sizes['row']} rows × layers {layers} × {sizes['channel']} channels"
+        name = f"{info['model']} · {info['sampler']}"
+        return f"<floatscope.Activations {name}: {shape}, {info['stored']}>"
 
 
 class RowWriter:
@@ -123,14 +120,11 @@ class RowWriter:
             compressors=None,  # noise of 16 bits does not get smaller
             dimension_names=("row", "layer", "channel"),
         )
-        number: Any = {"dtype": np.int32, "chunks": (_CHUNK_ROWS,), "dimension_names": ("row",)}
-        self._columns = {
-            name: self._root.create_array(name, shape=(0,), **number) for name in COLUMNS
-        }
-        labels = self._root.create_array(
-            "layer", shape=(len(layers),), dtype=np.int32, dimension_names=("layer",)
-        )
-        labels[:] = np.array(layers, np.int32)
+        number: Any = {"chunks": (_CHUNK_ROWS,), "dimension_names": ("row",)}
+        number |= {"shape": (0,), "dtype": np.int32}
+        self._columns = {name: self._root.create_array(name, **number) for name in COLUMNS}
+        numbers = np.array(layers, np.int32)
+        self._root.create_array("layer", data=numbers, dimension_names=("layer",))
         self._waiting: list[np.ndarray] = []
 
     @property

@@ -1,9 +1,8 @@
-"""Zarr stores of regular files, including one that verifies each file's checksum at every read.
+"""A zarr store of regular files alone, each checked against its recorded checksum at every read.
 
-A lazily opened trace is read long after it was opened. Zarr would read a missing file as zeros and accept
-altered numbers. A store of a few kilobytes could also declare more data than the machine's memory, or
-contain a chunk that unpacks to more. So what the arrays declare is compared with the files before any
-array is read.
+A lazy trace is read long after it was opened, and zarr would take a missing file for zeros. A store of a few
+kilobytes may declare more than a machine can hold: what the arrays declare is compared with the files that
+are there, before any array is read.
 """
 
 import asyncio
@@ -18,25 +17,19 @@ from zarr.abc.store import ByteRequest
 from zarr.core.buffer import Buffer, BufferPrototype, default_buffer_prototype
 from zarr.storage import LocalStore
 
+from .. import untrusted
 from ..errors import TraceError
-from ..untrusted import (
-    FREE,
-    LIMIT,
-    RATIO,
-    Unreadable,
-    parse_object,
-    read_bytes,
-    require_fields,
-    require_ratio,
-)
+from ..untrusted import FREE, LIMIT, RATIO, Unreadable, require_ratio
 
+Prototype = BufferPrototype | None
+Part = ByteRequest | None
 COPY_AGAIN = "Copy it again, or trace again."
 ROOT = "zarr.json"  # zarr 3's own name for the metadata of a group or an array
 _CODECS = {"bytes", "vlen-utf8", "zstd"}  # what Floatscope writes
 _TEXT = 64  # bytes of a Python string, about
-_BYTES = {"bool": 1, "string": _TEXT} | {
-    f"{kind}{8 * size}": size for kind in ("int", "uint", "float") for size in (1, 2, 4, 8)
-}
+_KINDS = ("int", "uint", "float")
+_BYTES = {f"{kind}{8 * size}": size for kind in _KINDS for size in (1, 2, 4, 8)}
+_BYTES |= {"bool": 1, "string": _TEXT}
 _PARTS, _PARTS_PER_FILE = 10_000, 100  # parts that may be declared without a file for each
 _ZSTD = b"\x28\xb5\x2f\xfd"
 
@@ -45,11 +38,15 @@ def damaged(path: Path, what: str) -> TraceError:
     return TraceError(f"{path} is damaged: {what}", COPY_AGAIN)
 
 
-class RegularStore(LocalStore):
-    """A read-only store of regular files, none of which unpacks to more than its arrays declare."""
+class CheckedStore(LocalStore):
+    """Regular files of a directory, none of which unpacks to more than its arrays declare; read only.
 
-    def __init__(self, root: Path) -> None:
+    `files`: size and checksum of each. A trace that is not finished has none, and its files are not compared.
+    """
+
+    def __init__(self, root: Path, files: Mapping[str, tuple[int, int]] | None = None) -> None:
         super().__init__(root, read_only=True)
+        self.files = files
         self._most = FREE  # bytes of a file, packed or not
 
     def require_held(
@@ -57,8 +54,7 @@ class RegularStore(LocalStore):
     ) -> None:
         """Refuse a store whose arrays declare more than files of these sizes can hold.
 
-        `steps` is the number of steps written so far, for an unfinished trace whose arrays have room for
-        more.
+        `steps`: of an unfinished trace, whose arrays have room for more, how many are there.
         """
         stored = sum(sizes)
         total = parts = 0
@@ -67,7 +63,7 @@ class RegularStore(LocalStore):
                 raise ValueError(f"{name!r:.80} is no array's name")
             described = f"{name}/{ROOT}"
             with self._naming(described):
-                metadata = parse_object(self._read(described) or b"{}")
+                metadata = untrusted.parse_object(self._read(described) or b"{}")
                 shape, chunks, item = _form(metadata, steps)
                 require_ratio(math.prod(chunks) * item, stored)
             total += math.prod(shape) * item
@@ -79,28 +75,18 @@ class RegularStore(LocalStore):
         self._most = FREE + RATIO * stored
 
     async def get(
-        self,
-        key: str,
-        prototype: BufferPrototype | None = None,
-        byte_range: ByteRequest | None = None,
+        self, key: str, prototype: Prototype = None, byte_range: Part = None
     ) -> Buffer | None:
-        return await asyncio.to_thread(
-            self.get_sync, key, prototype=prototype, byte_range=byte_range
-        )
+        part: Any = {"prototype": prototype, "byte_range": byte_range}
+        return await asyncio.to_thread(self.get_sync, key, **part)
 
     async def get_partial_values(
-        self,
-        prototype: BufferPrototype,
-        key_ranges: Iterable[tuple[str, ByteRequest | None]],
+        self, prototype: BufferPrototype, key_ranges: Iterable[tuple[str, Part]]
     ) -> list[Buffer | None]:
         return [await self.get(key, prototype, part) for key, part in key_ranges]
 
     def get_sync(
-        self,
-        key: str,
-        *,
-        prototype: BufferPrototype | None = None,
-        byte_range: ByteRequest | None = None,
+        self, key: str, *, prototype: Prototype = None, byte_range: Part = None
     ) -> Buffer | None:
         if byte_range is not None:  # only shards are read in parts, and no trace has them
             raise damaged(self.root, f"a part of {key} is asked for")
@@ -108,66 +94,58 @@ class RegularStore(LocalStore):
         buffer = (prototype or default_buffer_prototype()).buffer
         return None if data is None else buffer.from_bytes(data)
 
+    async def list_dir(self, prefix: str) -> AsyncIterator[str]:
+        """List the files that were written; files added later, such as .DS_Store, are ignored."""
+        inside = f"{prefix.rstrip('/')}/" if prefix else ""
+        names = (ROOT, *(self.files or ()))
+        parts = (name[len(inside) :].split("/")[0] for name in names if name.startswith(inside))
+        for name in dict.fromkeys(parts):
+            yield name
+
     def _read(self, key: str) -> bytes | None:
+        data, files = self._read_regular(key), self.files
+        if files is None or (key == ROOT and data is not None):
+            return data
+        if data is None and key in files:
+            raise damaged(self.root, f"{key} is missing or cut short")
+        if data is not None and key not in files:
+            raise damaged(self.root, f"{key} was put there since it was written")
+        if data is not None and (len(data), zlib.crc32(data)) != files[key]:
+            raise damaged(self.root, f"{key} has changed since it was written")
+        return data
+
+    def _read_regular(self, key: str) -> bytes | None:
         path = self.root / key
         if not path.exists() or path.is_dir():
             return None  # an array's part that holds nothing is not written
         with self._naming(key):
             if path.name == ROOT:
-                return read_bytes(path, LIMIT)
-            data = read_bytes(path, self._most)
+                return untrusted.read_bytes(path, LIMIT)
+            data = untrusted.read_bytes(path, self._most)
             _require_unpacked(data, self._most)
             return data
 
     @contextmanager
     def _naming(self, what: str) -> Iterator[None]:
-        """Name the file in an error about reading it."""
+        """Say what it is that cannot be read."""
         try:
             yield
         except (FileNotFoundError, Unreadable) as error:
             raise damaged(self.root, f"{what} {error}") from error
 
 
-class CheckedStore(RegularStore):
-    """A store whose files must have the sizes and checksums listed in `files`."""
-
-    def __init__(self, root: Path, files: Mapping[str, tuple[int, int]]) -> None:
-        super().__init__(root)
-        self.files = files
-
-    async def list_dir(self, prefix: str) -> AsyncIterator[str]:
-        """List the files that were written; files added later, such as .DS_Store, are ignored."""
-        inside = f"{prefix.rstrip('/')}/" if prefix else ""
-        names = (name[len(inside) :] for name in (ROOT, *self.files) if name.startswith(inside))
-        for name in dict.fromkeys(name.split("/")[0] for name in names):
-            yield name
-
-    def _read(self, key: str) -> bytes | None:
-        data = super()._read(key)
-        if data is None and key in self.files:
-            raise damaged(self.root, f"{key} is missing or cut short")
-        if data is None or key == ROOT:
-            return data
-        if key not in self.files:
-            raise damaged(self.root, f"{key} was put there since it was written")
-        if (len(data), zlib.crc32(data)) != self.files[key]:
-            raise damaged(self.root, f"{key} has changed since it was written")
-        return data
-
-
 def _form(metadata: dict[str, Any], steps: int | None) -> tuple[list[int], list[int], int]:
     """Return an array's shape, the shape of a chunk, and the bytes per value."""
     grid = "chunk_grid.configuration.chunk_shape"
-    require_fields(metadata, {"shape": list, grid: list, "data_type": str, "codecs": list})
+    kinds = {"shape": list, grid: list, "data_type": str, "codecs": list}
+    untrusted.require_fields(metadata, kinds)
     shape, chunks = metadata["shape"], metadata["chunk_grid"]["configuration"]["chunk_shape"]
     numbers = all(type(n) is int and n >= 0 for n in (*shape, *chunks))
     if not numbers or len(shape) != len(chunks) or 0 in chunks:
         raise Unreadable(f"has shape {shape!r:.80} in parts of {chunks!r:.80}")
     codecs = [c.get("name") if isinstance(c, dict) else c for c in metadata["codecs"]]
-    for codec in (
-        *(c for c in codecs if c not in _CODECS),
-        *metadata.get("storage_transformers", ()),
-    ):
+    refused = [codec for codec in codecs if codec not in _CODECS]
+    for codec in (*refused, *metadata.get("storage_transformers", ())):
         raise Unreadable(f"names the codec {codec!r:.80}: expected {', '.join(sorted(_CODECS))}")
     if metadata["data_type"] not in _BYTES:
         raise Unreadable(f"has data_type {metadata['data_type']!r:.80}")

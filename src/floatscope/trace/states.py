@@ -31,10 +31,8 @@ def _quarters(trace: "Trace") -> list[int]:
     classes = trace.data["token_class"].values
     for step, tick in enumerate(trace.data["step"].values):
         known |= dict(zip(trace.canvas.values[int(tick)].tolist(), classes[step], strict=True))
-    mask = int(trace.info["mask_id"])
-    is_content = np.array(
-        [i >= 0 and i != mask and known.get(int(i), "") != "special" for i in final]
-    )
+    special = [i for i, kind in known.items() if kind == "special"]
+    is_content = (final >= 0) & ~np.isin(final, [int(trace.info["mask_id"]), *special])
     is_content[:start] = False
     if not is_content.any() or not masked.any():
         return []

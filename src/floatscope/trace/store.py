@@ -6,10 +6,11 @@ the root itself. `checked` verifies them on reading. No pickle is written or rea
 
 import json
 import os
+import sys
 import tempfile
 import zipfile
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,6 @@ from ..atomic import folder_beside, leftovers, placed, unwritable
 from ..errors import TraceError, foreign
 from ..untrusted import read_object
 from .checked import COPY_AGAIN, ROOT, CheckedStore, damaged
-from .tokens import shared
 
 _SCHEMA, _FILES, _SEAL = "floatscope_schema", "floatscope_files", "floatscope_seal"
 PROGRESS = "floatscope_unfinished"  # of a store that is not sealed yet
@@ -35,10 +35,8 @@ def save(data: xr.Dataset, path: Path, schema: int, *, overwrite: bool = False) 
     """Write a dataset to a temporary neighbour and rename it, so that a reader never sees half a store."""
     require_free(path, overwrite)
     size = f"It needs about {data.nbytes / 1e6:.0f} MB before compression"
-    with (
-        writing(path, f"{size}; nothing was left behind."),
-        placed(path, lambda: require_free(path, overwrite)) as partial,
-    ):
+    place = placed(path, lambda: require_free(path, overwrite))
+    with writing(path, f"{size}; nothing was left behind."), place as partial:
         with zarr.config.set({"async.concurrency": _CHUNKS_AT_ONCE}):
             write_zarr(data, partial, encoding=_encoding(data))
         seal(partial, schema)
@@ -56,11 +54,8 @@ def writing(path: Path, remedy: str) -> Iterator[None]:
 
 def write_zarr(data: xr.Dataset, path: Path, **options: Any) -> None:
     """Write a dataset; text of fixed width, which zarr 3 does not specify, becomes text of variable width."""
-    text = {
-        name: array.astype(StringDType())
-        for name, array in data.variables.items()
-        if array.dtype.kind in "OU"
-    }
+    texts = {name: array for name, array in data.variables.items() if array.dtype.kind in "OU"}
+    text = {name: array.astype(StringDType()) for name, array in texts.items()}
     data.assign_coords(text).to_zarr(path, zarr_format=3, consolidated=False, **options)
 
 
@@ -84,10 +79,8 @@ def require_free(path: Path, overwrite: bool) -> None:
         if not os.path.lexists(path) or (is_trace(path) and not path.is_symlink()):
             return
     what = "a link" if path.is_symlink() else "a directory" if path.is_dir() else "a file"
-    raise TraceError(
-        f"{path} is {what}, and not a trace that Floatscope wrote: it is not overwritten",
-        "Choose another path, or remove it yourself.",
-    )
+    what = f"{path} is {what}, and not a trace that Floatscope wrote: it is not overwritten"
+    raise TraceError(what, "Choose another path, or remove it yourself.")
 
 
 def is_trace(path: Path) -> bool:
@@ -155,8 +148,7 @@ def _encoding(data: xr.Dataset) -> dict[str, dict[str, tuple[int, ...]]]:
 def load(path: Path, schema: int, required: Mapping[str, type], *, lazy: bool) -> xr.Dataset:
     """Open a store after checking that it is a complete trace of this schema.
 
-    `required` maps required attributes to their types. Arrays are verified when they are read: now, or
-    with `lazy` when they are used.
+    `required` are attributes and their types. Arrays are checked when they are read, of a `lazy` trace later.
     """
     if not path.exists():
         raise _missing(path)
@@ -167,15 +159,16 @@ def load(path: Path, schema: int, required: Mapping[str, type], *, lazy: bool) -
         files = {name: (int(size), int(crc)) for name, (size, crc) in attributes[_FILES].items()}
         whole = attributes.get(_SEAL) == _checksum(metadata)
     except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
-        raise TraceError(
-            f"{path} is not a Floatscope trace, or was cut short: {ROOT} does not say what it holds",
-            "Give a directory written by Trace.save; if it was, save it again.",
-        ) from error
-    if written != schema:
-        raise TraceError(
-            f"{path} has trace schema {written}; this version of Floatscope reads schema {schema}",
-            "Read it with the version that wrote it, or trace again.",
+        what = (
+            f"{path} is not a Floatscope trace, or was cut short: {ROOT} does not say what it holds"
         )
+        remedy = "Give a directory written by Trace.save; if it was, save it again."
+        raise TraceError(what, remedy) from error
+    if written != schema:
+        what = (
+            f"{path} has trace schema {written}; this version of Floatscope reads schema {schema}"
+        )
+        raise TraceError(what, "Read it with the version that wrote it, or trace again.")
     for name, kind in required.items():
         if not isinstance(attributes.get(name), kind):
             raise damaged(path, f"{ROOT} does not say its {name}")
@@ -195,10 +188,9 @@ def load(path: Path, schema: int, required: Mapping[str, type], *, lazy: bool) -
 
 @contextmanager
 def unzipped(path: Path) -> Iterator[Path]:
-    """Extract a zip file with one saved trace, as the live page saves it, into a temporary folder.
+    """Extract a zip file that holds one saved trace, as the live page saves it, into a temporary folder.
 
-    A zip file may be hostile: compressed members, and members that claim more bytes than the file has,
-    are refused before anything is written.
+    Compressed members, and members that claim more bytes than the file has, are refused first.
     """
     remedy = "Give the zip file that the live page saves, or a directory written by Trace.save."
     with tempfile.TemporaryDirectory(prefix="floatscope-") as folder:
@@ -212,13 +204,7 @@ def unzipped(path: Path) -> Iterator[Path]:
                     raise TraceError(f"{path} does not hold exactly one saved trace", remedy)
                 archive.extractall(folder)
             (store,) = Path(folder).iterdir()
-        except (
-            OSError,
-            ValueError,
-            NotImplementedError,
-            RuntimeError,
-            zipfile.BadZipFile,
-        ) as error:
+        except (OSError, ValueError, RuntimeError, zipfile.BadZipFile) as error:
             raise TraceError(f"{path} cannot be unpacked: {error}", remedy) from error
         yield store
 
@@ -228,24 +214,27 @@ def _read(store: CheckedStore) -> xr.Dataset:
     data: xr.Dataset = xr.open_zarr(store, zarr_format=3, consolidated=False, chunks=None)
     for name in (_SCHEMA, _FILES, _SEAL):
         data.attrs.pop(name, None)
-    text = {
-        name: _text(array) for name, array in data.variables.items() if array.dtype.kind in "OT"
-    }
-    return data.assign_coords(text)
+    texts = {name: array for name, array in data.variables.items() if array.dtype.kind in "OT"}
+    return data.assign_coords({name: _text(array) for name, array in texts.items()})
 
 
 def _text(array: xr.Variable) -> xr.Variable:
     texts = array.values.ravel().tolist()
     if array.ndim > 1:
-        return shared(texts, array.dims, array.shape)
+        return text_variable(texts, array.dims, array.shape)
     return xr.Variable(array.dims, np.array(texts, dtype=np.str_).reshape(array.shape))
+
+
+def text_variable(texts: Iterable[str], dims: Any, shape: tuple[int, ...]) -> xr.Variable:
+    """Make a variable of texts in which equal ones are one object: tokens repeat over steps."""
+    array = np.fromiter(map(sys.intern, texts), dtype=object).reshape(shape)
+    # Without `fastpath` xarray looks whether the objects are dates, and copies each of them.
+    return xr.Variable(dims, array, fastpath=True)
 
 
 def _missing(path: Path) -> TraceError:
     old = list(filter(is_trace, leftovers(path))) if path.parent.is_dir() else []
     if old:
-        return TraceError(
-            f"no trace at {path}; a save of it was ended before it was done, and left {old[-1].name}",
-            "Rename that to have it back, or save again.",
-        )
+        what = f"no trace at {path}; a save of it was ended before it was done, and left"
+        return TraceError(f"{what} {old[-1].name}", "Rename that to have it back, or save again.")
     return TraceError(f"no trace at {path}", "Check the path.")

@@ -1,7 +1,7 @@
-"""A Trace: labelled arrays of one decoding, by step, layer and head.
+"""A Trace: labelled arrays of one decoding, every kept step, layer and head.
 
-It is data only and needs no model to be read, saved or loaded. Means and shares are computed here from
-the recorded sums, so that a float16 trace keeps its digits (sums are of order 1, shares of order 1/S).
+It needs no model to be read, saved or loaded. Means and shares are computed here from the sums that were
+recorded, so that a float16 trace keeps its digits (sums are of order 1, shares of order 1/S).
 """
 
 import warnings
@@ -18,7 +18,6 @@ import xarray as xr
 
 from ..errors import TraceError, UsageError
 from ..statistics import STATISTICS
-from .blocks import by_block
 from .windows import is_local
 
 if TYPE_CHECKING:
@@ -86,10 +85,10 @@ class Trace:
 
     def __post_init__(self) -> None:
         if not isinstance(self.data, xr.Dataset):
+            what = f"a Trace holds an xarray Dataset, not a {type(self.data).__name__}"
+            ways = "model.trace(prompt), or read one with Trace.load(path)"
             raise UsageError(
-                f"a Trace holds an xarray Dataset, not a {type(self.data).__name__}",
-                "Record one with model.trace(prompt), or read one with Trace.load(path); task records are "
-                "asked with evaluate(model, records).",
+                what, f"Record one with {ways}; for task records, evaluate(model, records)."
             )
 
     # What happened
@@ -113,10 +112,8 @@ class Trace:
     def prompt(self) -> str:
         """The prompt without its template, so that it is the same for every model that was given it."""
         size = int(self.data.attrs["prompt_length"])
-        parts = zip(
-            self.data["final_token"].values[:size], self.data["region"].values[:size], strict=True
-        )
-        return " ".join("".join(str(t) for t, region in parts if region != "template").split())
+        tokens, regions = (self.data[name].values[:size] for name in ("final_token", "region"))
+        return " ".join("".join(map(str, tokens[regions != "template"])).split())
 
     canvas = _Kept(
         "Token ids: canvas[t] is the input of step t, canvas[-1] the result; −1 is a missing position."
@@ -132,15 +129,29 @@ class Trace:
         return int(self.data.sizes["tick"])
 
     def by_block(self, array: xr.DataArray) -> xr.DataArray:
-        """Replace the dimension `step` of an array by `block` and `block_step`.
-
-        Blocks that took fewer steps are filled with NaN. The coordinates `first` and `stop` are the
-        positions that each block decided.
+        """Return an array of this trace with `block` and `block_step` in place of `step`.
 
         Args:
-            array: an array of this trace with a `step` dimension, such as `trace.mass`.
+            array: an array of this trace with a dimension `step`, such as `trace.mass`.
+
+        Returns:
+            The array by (block, block_step, …): NaN where a block took fewer steps than others. The
+            coordinates `first` and `stop` are the positions that each block decided.
         """
-        return by_block(self.data, array)
+        if "step" not in array.dims:
+            raise TraceError("this array has no steps for blocks", "Give one with a `step`.")
+        edges, steps = self.data["block"].values, array["step"].values
+        begins = np.append(True, (edges[1:] != edges[:-1]).any(1))[: len(edges)]
+        number = np.cumsum(begins) - 1  # of each step's block
+        within = np.arange(len(edges)) - np.flatnonzero(begins)[number]
+        places = {"block": ("step", number[steps]), "block_step": ("step", within[steps])}
+        by_step = [str(name) for name, c in array.coords.items() if "step" in c.dims]
+        bare = array.drop_vars(by_step).astype(_wide(array.dtype))
+        blocks = bare.assign_coords(places).set_index(step=list(places)).unstack("step")
+        blocks = blocks.reindex(block_step=np.arange(within[steps].max(initial=-1) + 1))
+        first, stop = edges[np.searchsorted(number, blocks["block"].values)].T
+        blocks = blocks.assign_coords(first=("block", first), stop=("block", stop))
+        return blocks.transpose("block", "block_step", ...)
 
     def at_step(self, place: int) -> "Trace":
         """Return this trace with only one of its kept steps, without copying.
@@ -290,10 +301,8 @@ class Trace:
         known = [str(g) for g in self.data["group"].values]
         for group in groups or ("",):
             if group not in known:
-                raise TraceError(
-                    f"no query group {group!r} in this trace",
-                    f"It has: {', '.join(known)}. Trace with keep including 'groups' for more.",
-                )
+                remedy = f"It has: {', '.join(known)}. Trace with keep including 'groups' for more."
+                raise TraceError(f"no query group {group!r} in this trace", remedy)
         return [known.index(group) for group in groups]
 
     def _mass(self, columns: xr.DataArray, groups: Sequence[int] | None = None) -> xr.DataArray:
@@ -360,10 +369,10 @@ class Trace:
         Returns:
             The matplotlib Axes.
         """
-        chosen = {"layer": layer, "head": head, "step": step, "region": region}
+        selection = {"layer": layer, "head": head, "step": step, "region": region}
         # Figures stand to the right of traces: looked up by name when one is drawn.
         draw = import_module("floatscope.plots.heatmap").draw
-        return cast("Axes", draw(self, rows, columns, lift=lift, tokens=tokens, **chosen, **size))
+        return cast("Axes", draw(self, rows, columns, selection, lift=lift, tokens=tokens, **size))
 
     def show(
         self,
@@ -424,10 +433,8 @@ class Trace:
                 return cls.load(folder)
         if (progress := unfinished.progress(Path(path))) is not None:
             data = unfinished.load(Path(path), progress, lazy=lazy)
-            warnings.warn(
-                f"{path} was not finished: {data.attrs['unfinished']} are there",
-                stacklevel=2,
-            )
+            what = f"{path} was not finished: {data.attrs['unfinished']} are there"
+            warnings.warn(what, stacklevel=2)
             return cls(data)
         return cls(store.load(Path(path), SCHEMA, REQUIRED, lazy=lazy))
 
@@ -461,10 +468,7 @@ class Trace:
         return "\n".join(lines) + ">"
 
     def _repr_html_(self) -> str | None:
-        """Return the interactive view for a notebook.
-
-        None, which shows the repr, if the trace has no attention of single heads or has local layers.
-        """
+        """Show the interactive view in a notebook, where the trace has heads and no layer sees a window."""
         if "column_sum" not in self.data or is_local(self.data):
             return None
         embed = import_module("floatscope.report.embed")

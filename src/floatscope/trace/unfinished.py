@@ -1,9 +1,8 @@
-"""A trace that is written while it is recorded: a zarr 3 store that can be opened at any time.
+"""A trace that is written while it is recorded: a zarr 3 store that says how far it is, and opens.
 
-Each statistic is an array with room for every step; a step is one chunk, written once. The root's
-attributes are replaced after each complete step, so if the writer is killed, the earlier steps remain.
-`finish` adds what is known only at the end (tokens, text) and seals the store as `store.save` does. Until
-then it opens as unfinished.
+Each statistic is an array with room for every step, and a step is a chunk of it, written once. The root's
+attributes are replaced when a step is complete. `finish` adds what is known at the end (tokens, text) and
+seals the store as `store.save` does; until then it opens as unfinished.
 """
 
 import os
@@ -21,9 +20,8 @@ from xarray.core.indexing import LazilyIndexedArray
 
 from ..errors import TraceError, foreign
 from . import store
-from .checked import COPY_AGAIN, RegularStore
+from .checked import COPY_AGAIN, CheckedStore
 from .store import PROGRESS, progress
-from .tokens import shared
 
 __all__ = ["CANVAS", "PROGRESS", "Unfinished", "load", "progress"]
 
@@ -77,16 +75,16 @@ class Unfinished:
         return self.path
 
     def _write_progress(self) -> None:
-        attributes = {PROGRESS: self._progress()}
-        root = {"attributes": attributes, "zarr_format": 3, "node_type": "group"}
+        root = {"attributes": {PROGRESS: self._progress()}, "zarr_format": 3, "node_type": "group"}
         store.write_root(self.path, root)
 
     def _progress(self) -> dict[str, Any]:
         return {**self._about, "room": self.room, "arrays": sorted(self._arrays)}
 
     def _writing(self) -> AbstractContextManager[None]:
-        remedy = f"{self.written} steps are there, and Trace.load opens them."
-        return store.writing(self.path, remedy)
+        return store.writing(
+            self.path, f"Trace.load opens the {self.written} steps that are there."
+        )
 
 
 def load(path: Path, about: Mapping[str, Any], *, lazy: bool = False) -> xr.Dataset:
@@ -99,13 +97,12 @@ def load(path: Path, about: Mapping[str, Any], *, lazy: bool = False) -> xr.Data
 def _steps(path: Path, about: Mapping[str, Any]) -> xr.Dataset:
     steps, region = about["steps"], about["region"]
     variables = _variables(path, about) if steps else {}
-    nothing = np.zeros((0, len(region)), np.int64)
-    canvas = variables.pop(CANVAS).values if steps else nothing
+    canvas = variables.pop(CANVAS).values if steps else np.zeros((0, len(region)), np.int64)
     ids = [f"<{i}>" if i >= 0 else "" for i in canvas.ravel().tolist()]
     last = [f"<{i}>" for i in canvas[-1].tolist()] if steps else [""] * len(region)
-    mask, start = about["attributes"]["mask_id"], about["attributes"]["prompt_length"]
-    masked = canvas == (-2 if mask < 0 else mask)
-    masked[:, :start] = False
+    facts = about["attributes"]
+    masked = canvas == (-2 if facts["mask_id"] < 0 else facts["mask_id"])
+    masked[:, : facts["prompt_length"]] = False
     size = canvas.shape[1]
     variables["canvas"] = xr.Variable(("state", "key"), canvas.astype(np.int32))
     variables["change"] = xr.Variable(("tick", "key"), np.zeros(canvas.shape, np.int8))
@@ -113,29 +110,24 @@ def _steps(path: Path, about: Mapping[str, Any]) -> xr.Dataset:
     coords: dict[str, Any] = {
         "step": steps,
         **{name: about[name] for name in ("layer", "head")},
-        **{
-            name: np.array(about[name], np.str_)
-            for name in ("group", "source", "target")
-            if name in used
-        },
+        **{n: np.array(about[n], np.str_) for n in ("group", "source", "target") if n in used},
         "key": np.arange(size),
         "region": ("key", np.array(region[:size], np.str_)),
         "final_token": ("key", np.array(last, np.str_)),
-        "token": shared(ids, ("step", "key"), canvas.shape),
+        "token": store.text_variable(ids, ("step", "key"), canvas.shape),
         "masked": (("step", "key"), masked),
     }
     if "entropy" in variables:
         coords["query"] = np.arange(size)
-    data = xr.Dataset(variables, coords)
-    data.attrs = {**about["attributes"], "unfinished": f"{len(steps)} of {about['room']} steps"}
-    return data
+    attributes = {**facts, "unfinished": f"{len(steps)} of {about['room']} steps"}
+    return xr.Dataset(variables, coords, attributes)
 
 
 def _variables(path: Path, about: Mapping[str, Any]) -> dict[str, xr.Variable]:
     """Open the arrays for the steps written so far; some may already be cut to their final size."""
     n = len(about["steps"])
     files = (Path(folder, name) for folder, _, names in os.walk(path) for name in names)
-    source = RegularStore(path)
+    source = CheckedStore(path)
     source.require_held(about["arrays"], [file.lstat().st_size for file in files], steps=n)
     variables = {}
     for name in about["arrays"]:
@@ -144,10 +136,8 @@ def _variables(path: Path, about: Mapping[str, Any]) -> dict[str, xr.Variable]:
         variables[name] = xr.Variable(_dims(array), values)
     for dim in _KEYS:
         sizes = [variable.sizes.get(dim, len(about["region"])) for variable in variables.values()]
-        variables = {
-            name: variable.isel({dim: slice(min(sizes))}, missing_dims="ignore")
-            for name, variable in variables.items()
-        }
+        part: Any = {dim: slice(min(sizes))}
+        variables = {n: v.isel(part, missing_dims="ignore") for n, v in variables.items()}
     return {name: variable.isel(step=slice(n)) for name, variable in variables.items()}
 
 

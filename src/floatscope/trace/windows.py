@@ -28,7 +28,5 @@ def require_global(data: xr.Dataset, who: str) -> None:
     if not is_local(data):
         return
     whole = [int(x) for x in data["layer"].values if int(data.attrs["reaches"][int(x)]) < 0]
-    raise UsageError(
-        f"{who} has one level of chance for all layers, and some of this trace's see a window",
-        f"Trace with layers={whole or [0]}, which see everything.",
-    )
+    what = f"{who} has one level of chance for all layers, and some of this trace's see a window"
+    raise UsageError(what, f"Trace with layers={whole or [0]}, which see everything.")

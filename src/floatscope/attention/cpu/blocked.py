@@ -1,9 +1,8 @@
-"""Statistics on any device in bounded memory: one tile of rows and heads at a time, never S×S.
+"""The same statistics on any device in bounded memory: a tile of rows and heads at a time, never S×S.
 
-With SDPA's log-sum-exp, one product per tile gives the weights (`weights`), and everything else is a sum
-over that tile while it is in cache. `strips` chooses the rows and keys. A short forward takes a CPU less
-time than the calls that measure it, so what tiles share is split once, and no function is called for a
-case that does not occur.
+With the log-sum-exp that SDPA has computed, one product per tile gives the weights (`weights`); everything
+else is a sum over that tile while it is in cache. A short forward takes less time than the calls that measure
+it: what tiles share is cut once, by `split`.
 """
 
 import numpy as np
@@ -13,7 +12,7 @@ from torch import Tensor
 
 from ..shapes import Arrays, Labels, View
 from .strips import plan
-from .weights import Weights
+from .weights import Weight, Weights
 
 # Bytes of weights at a time: half of a core's L2 cache. Measured at 512 and 1,024 tokens, 8 heads of 32,
 # L2 of 2 MiB: product, exponential and column sums take 1.60 and 5.6 ms a layer in tiles of 1 MiB of one
@@ -84,9 +83,7 @@ def sums(view: View, *, entropy: bool = True, regions: bool = True) -> Arrays:
     return arrays
 
 
-def _of_group(
-    labels: Labels, heads: int, times: Float[Tensor, "b h q"] | None
-) -> Float[Tensor, "n g q"]:
+def _of_group(labels: Labels, heads: int, times: Tensor | None) -> Float[Tensor, "n g q"]:
     """Return each row's factor in the sums of its group: one, or what its weights still lack."""
     if times is not None and labels.one_group:
         return times.view(-1, 1, times.shape[-1])
@@ -96,10 +93,7 @@ def _of_group(
 
 
 def _values(view: View, regions: bool, whole: bool) -> Float[Tensor, "n v k"] | None:
-    """Return what weights are multiplied with: region indicators, the rollout's state, and ones.
-
-    The ones are left out if the regions cover every key.
-    """
+    """Put side by side what weights are multiplied with: regions, the rollout's state, and ones if needed."""
     beside = [view.labels.by_region] if regions else []
     beside += [] if view.state is None else [view.state.float().mT]
     if whole and not (regions and view.labels.every_key):
@@ -111,9 +105,7 @@ def _values(view: View, regions: bool, whole: bool) -> Float[Tensor, "n v k"] | 
     return values.contiguous()[:, None].expand(-1, view.query.shape[1], -1, -1).flatten(0, 1)
 
 
-def _row_products(
-    a: Float[Tensor, "m r k"], b: Float[Tensor, "m r k"], out: Float[Tensor, "m r"]
-) -> None:
+def _row_products(a: Weight, b: Weight, out: Float[Tensor, "m r"]) -> None:
     """Compute Σ_j a_ij b_ij; b may be overwritten.
 
     At 512 tokens on one thread, numpy's vecdot takes 0.17 ms a layer, because it does not store the

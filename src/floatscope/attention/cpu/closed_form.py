@@ -1,7 +1,4 @@
-"""Score, cosine and norms of each key from q and k alone: sums in closed form, without weights.
-
-Σ_i q_i·k_j = (Σ_i q_i)·k_j, where i runs over the queries that see key j.
-"""
+"""Score, cosine and norms of each key, from q and k alone: sums in closed form, never a weight."""
 
 from collections.abc import Callable
 
@@ -16,10 +13,9 @@ _TINY = 1e-30
 
 
 def columns(view: View) -> Arrays:
-    """Compute score, cosine, query norm, key norm and number of viewers of each key.
+    """Compute the sums over the queries that see a key j: Σ_i q_i·k_j = (Σ_i q_i)·k_j.
 
-    A query that sees key j is followed by queries that see it too, so the sums over queries are suffix
-    sums; with a window they are differences of two suffix sums.
+    All queries behind one that sees j see it too: these are suffix sums; in a window, the difference of two.
     """
     query, key, labels = view.query.float(), view.key.float(), view.labels
     norm = torch.linalg.vector_norm(query, dim=-1, keepdim=True)  # (b, h, q, 1)
@@ -53,7 +49,7 @@ def _of_all(
     norm: Float[Tensor, "b h q 1"],
     key_norm: Float[Tensor, "b h k"],
 ) -> Arrays:
-    """Compute the sums if every query sees every key: one product gives the sums of q and of q/‖q‖."""
+    """Sum where every key has the same queries: q and q/‖q‖ in one product, and so their scores."""
     labels, (b, h, n, d) = view.labels, query.shape
     mean = (norm.mT @ labels.counted).squeeze(-1)  # (b, h, 1)
     weight = query.new_empty(b, h, 2, n)
@@ -73,11 +69,7 @@ def _of_all(
 
 
 def _viewers(view: View) -> Callable[[Tensor, Tensor | None], Tensor]:
-    """Return a function that sums weight · value over the queries that see each key.
-
-    It takes weights (b, h, q, 1) and values (b, h, q, v), or None for the weights alone, and returns (b,
-    h, k, v).
-    """
+    """Return a function that sums weight · value, (b, h, q, v), over the queries that see each key."""
     visible = view.visible
     last = visible.last_visible.contiguous()  # (b, q), never falling
     keys = torch.arange(visible.keys, device=last.device).expand(len(last), -1).contiguous()
@@ -94,9 +86,8 @@ def _viewers(view: View) -> Callable[[Tensor, Tensor | None], Tensor]:
         sums = sums if behind is not None else sums.float()
 
         def at(place: Tensor) -> Tensor:
-            return sums.gather(
-                2, place[:, None, :, None].expand(-1, sums.shape[1], -1, sums.shape[3])
-            )
+            index = place[:, None, :, None].expand(-1, sums.shape[1], -1, sums.shape[3])
+            return sums.gather(2, index)
 
         return at(first) if behind is None else (at(first) - at(behind)).float()
 

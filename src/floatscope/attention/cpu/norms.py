@@ -15,11 +15,7 @@ _trusted: "WeakSet[nn.Module]" = WeakSet()
 
 @contextmanager
 def trusting(modules: Sequence[nn.Module]) -> Iterator[None]:
-    """Promise that these modules' weights do not change within a `with` block.
-
-    Factors of weights without a version counter (made in inference mode) are then kept until the end of
-    the block.
-    """
+    """Keep factors of weights that count no changes (made in inference mode): inside, they have none."""
     for module in modules:
         if _version(module) < 0:
             _factors.pop(module, None)

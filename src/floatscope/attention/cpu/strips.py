@@ -1,8 +1,8 @@
-"""Divide query rows into strips that see nearly the same keys, once per forward for all layers.
+"""Which query rows are computed together, and how far they see: worked out once per forward, for all layers.
 
-All rows of a strip see the keys before `seen`, and none sees keys from `last` on; only keys in between
-may be hidden. So a block or causal model costs only the keys that it sees, and little of a mask is read.
-A strip is cut into tiles of rows and heads that fit a core's cache. Nothing is computed here.
+A strip is a run of rows that see nearly the same keys: all of its rows see the keys before `seen`, none those
+from `last` on, and only keys between may be hidden. So a model in blocks or a causal one costs little more
+than the keys that it sees. A strip is cut into tiles of rows and heads that fit a core's cache.
 """
 
 from collections.abc import Hashable, Iterator, Sequence
@@ -59,9 +59,7 @@ Plan = list[tuple[Strip, list[Band]]]
 def plan(view: View, numbers: int) -> Plan:
     """Divide all rows of a view into tiles of about `numbers` weights. Layers usually share the plan."""
     shape = (*view.query.shape[:3], *view.key.shape[1:3])
-    known = _known.get(view.visible)
-    if known is None:
-        known = _known[view.visible] = {}
+    known = _known.setdefault(view.visible, {})
     # Elsewhere than on a CPU, asking how far a rule sees would wait.
     ruled = view.mask is not None and view.query.is_cpu and view.ruled
     key = (shape, view.causal, view.mask is None, ruled, numbers)
@@ -71,22 +69,13 @@ def plan(view: View, numbers: int) -> Plan:
 
 
 def strips(view: View, ruled: bool) -> list[Strip]:
-    """Return the strips; a single one if the mask follows no rule or every row sees all keys."""
+    """Return one strip where the mask is not known by rule, or where every row sees all keys."""
     n_query, n_key = view.query.shape[2], view.key.shape[2]
-    if view.causal or ruled:
-        return _by_rule(view)
-    return [Strip(0, n_query, n_key if view.mask is None else 0, n_key)]
-
-
-def _by_rule(view: View) -> list[Strip]:
-    n_query, n_key = view.query.shape[2], view.key.shape[2]
-    last: Sequence[int]
+    last: Sequence[int] | None = _same_for_all(view.visible) if ruled else None
     if view.causal:
         last = range(n_key - n_query, n_key)
-    elif (common := _same_for_all(view.visible)) is not None:
-        last = common
-    else:
-        return [Strip(0, n_query, 0, n_key)]
+    if last is None:
+        return [Strip(0, n_query, n_key if view.mask is None else 0, n_key)]
     found, start = [], 0
     while start < n_query:
         stop = min(start + _FEW, n_query)

@@ -19,7 +19,8 @@ from .strips import Band, Strip, Tile
 _MILD = 60.0
 _KEPT = 1 << 20  # numbers that a thread keeps room for
 
-Tiles = Iterator[tuple[Float[Tensor, "m r k"], Float[Tensor, "m r k"] | None]]
+Weight = Float[Tensor, "m r k"]  # of all heads and prompts of a tile
+Tiles = Iterator[tuple[Weight, Weight | None]]
 
 
 class Weights:
@@ -30,9 +31,8 @@ class Weights:
         b, kv, n_key, d = view.key.shape
         query, key, lse = view.query.float(), view.key.float(), view.lse
         self._factor, self._known = view.scale, lse is not None
-        self.later: Float[Tensor, "b h q"] | None = (
-            None  # None: nothing is missing, or it is unknown
-        )
+        # None: nothing is missing, or it is unknown.
+        self.later: Float[Tensor, "b h q"] | None = None
         if lse is not None and _mild(lse):
             self.later = lse.contiguous()  # the kernel has heads side by side
         elif lse is not None:  # −lse is a further number of q that meets a one of k
@@ -71,9 +71,7 @@ class Weights:
                     self._hide(strip, tile, log_weight, hidden, 0)
             yield weight, log_weight if self._logarithms else None
 
-    def _edit(
-        self, strip: Strip, tile: Tile, log_weight: Float[Tensor, "m r k"], hidden: Tensor | None
-    ) -> None:
+    def _edit(self, strip: Strip, tile: Tile, log_weight: Weight, hidden: Tensor | None) -> None:
         """Add a bias, and subtract an unknown log-sum-exp, in place."""
         if (bias := self._view.bias) is not None:
             bias = bias.unflatten(1, (-1, self._per))[tile.prompts, tile.heads, ..., : strip.last]
@@ -84,15 +82,13 @@ class Weights:
                 self._hide(strip, tile, seen := log_weight.clone(), hidden, -torch.inf)
             log_weight.sub_(seen.logsumexp(-1, keepdim=True))
 
-    def _hide(
-        self, strip: Strip, tile: Tile, of: Float[Tensor, "m r k"], hidden: Tensor, value: float
-    ) -> None:
+    def _hide(self, strip: Strip, tile: Tile, of: Weight, hidden: Tensor, value: float) -> None:
         """Fill hidden entries in place, after the exponential, which takes eight times as long for −inf."""
         hidden = hidden[tile.prompts] if len(hidden) > 1 else hidden
         hidden = hidden[:, tile.heads] if hidden.shape[1] > 1 else hidden
         self._by_head(tile, of)[..., strip.seen :].masked_fill_(hidden, value)
 
-    def _by_head(self, tile: Tile, of: Float[Tensor, "m r k"]) -> Float[Tensor, "b kv per r k"]:
+    def _by_head(self, tile: Tile, of: Weight) -> Float[Tensor, "b kv per r k"]:
         prompts = tile.prompts.stop - tile.prompts.start
         return of.view(prompts, -1, self._per, *of.shape[1:])
 

@@ -116,18 +116,16 @@ def perturbation(a: Sequence[Trace], b: Sequence[Trace]) -> Result:
         raise UsageError(f"{len(a)} traces and {len(b)} twins", "Give one twin for each.")
     models = {str(t.info["model"]) for t in (*a, *b)}
     if len(models) > 1:
+        what = f"a prompt and its twin from different models: {', '.join(sorted(models))}"
         raise UsageError(
-            f"a prompt and its twin from different models: {', '.join(sorted(models))}",
-            "A head of one model has no counterpart in another: compare twins within one model.",
+            what, "A head has no counterpart in another model: compare twins within one."
         )
     regions = [[str(r) for r in t.data["region"].values] for t in (*a, *b)]
     by_key = all(x == y for x, y in zip(regions[: len(a)], regions[len(a) :], strict=True))
     shared = [r for r in dict.fromkeys(chain(*regions)) if all(r in x for x in regions)]
     if not by_key and len(shared) < 2:
-        raise UsageError(
-            "these prompts and twins differ in length and share fewer than two regions",
-            "Build both with the same named parts.",
-        )
+        what = "these prompts and twins differ in length and share fewer than two regions"
+        raise UsageError(what, "Build both with the same named parts.")
 
     def vectors(received: xr.DataArray) -> np.ndarray:
         """Return vectors (layer, head, key or region); uniform attention has no layer and no head."""
@@ -140,9 +138,8 @@ def perturbation(a: Sequence[Trace], b: Sequence[Trace]) -> Result:
     examples = []
     for trace, twin in zip(a, b, strict=True):
         even = vectors(uniform_received(trace))
-        (u, of_u, u_chance), (v, of_v, v_chance) = (
-            _lengths(vectors(t.received), even) for t in (trace, twin)
-        )
+        u, of_u, u_chance = _lengths(vectors(trace.received), even)
+        v, of_v, v_chance = _lengths(vectors(twin.received), even)
         dims = ("layer", "head")
         values = {"perturbation": (dims, (u * v).sum(-1) / (of_u * of_v))}
         values["perturbation_null"] = dims, u_chance * v_chance

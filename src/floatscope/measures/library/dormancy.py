@@ -96,16 +96,12 @@ def switching(results: Mapping[str, Result], *, threshold: float | None = None) 
     first = next(iter(results.values()))
     for name, result in results.items():
         if not isinstance(result.measure, Dormancy) or result.measure != first.measure:
-            raise UsageError(
-                f"{name!r} was measured by {result.measure!r}, not {first.measure!r}",
-                "Measure every domain with the same Dormancy.",
-            )
+            what = f"{name!r} was measured by {result.measure!r}, not {first.measure!r}"
+            raise UsageError(what, "Measure every domain with the same Dormancy.")
         if result.model != first.model or result.mass.shape != first.mass.shape:
-            raise UsageError(
-                f"{name!r} is of {result.model}, {result.mass.shape}, not of {first.model}, "
-                f"{first.mass.shape}",
-                "Compare domains of one model, with the same layers and heads.",
-            )
+            expected = f"{first.model}, {first.mass.shape}"
+            what = f"{name!r} is of {result.model}, {result.mass.shape}, not of {expected}"
+            raise UsageError(what, "Compare domains of one model, with the same layers and heads.")
         if result.n < 2:
             raise UsageError(f"{name!r} has one example: no interval", "Give at least two.")
     threshold = first.measure.threshold if threshold is None else threshold

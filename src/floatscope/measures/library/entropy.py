@@ -49,21 +49,16 @@ class AttentionEntropy(Measure):
 
     def plot(self, result: Result) -> Figure:
         label = "entropy / uniform"
-        return lines(
-            result,
-            (label, {name: name for name in ROWS}, (0, 1.05)),
-            partial(grid, values=result["by_head"], label=label, vmin=0, vmax=1),
-            note=": rows, by kind and by head (dotted: null)",
-        )
+        by_kind = (label, {name: name for name in ROWS}, (0, 1.05))
+        by_head = partial(grid, values=result["by_head"], label=label, vmin=0, vmax=1)
+        return lines(result, by_kind, by_head, note=": rows, by kind and by head (dotted: null)")
 
 
-def entropy_totals(
-    trace: Trace,
-) -> tuple[Float[np.ndarray, "layer head kind"], Float[np.ndarray, "layer head kind"]]:
-    """Sum entropies over steps and over the rows of each kind (ROWS), and count those rows.
+Totals = Float[np.ndarray, "layer head kind"]
 
-    The sums are read from the trace if it holds sums computed on the device; otherwise rows are added up.
-    """
+
+def entropy_totals(trace: Trace) -> tuple[Totals, Totals]:
+    """Sum entropies over steps and the rows of each kind (ROWS), from rows or group sums; count the rows."""
     if "entropy" not in trace.data:
         sums = trace.entropy_sum.transpose("layer", "head", "group", "step")
         rows = trace.entropy_rows.transpose("layer", "group", "step")

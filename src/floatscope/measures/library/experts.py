@@ -11,6 +11,7 @@ from ...errors import UsageError
 from ...trace import Trace
 from ..base import AnchorMeasure
 
+Kind = Bool[np.ndarray, "t s"]  # where positions are of one kind
 PAIRS = ("masked–revealed", "masked–prompt", "revealed–prompt", "anchor–other")
 
 
@@ -52,13 +53,8 @@ class ExpertRouting(AnchorMeasure):
         measured, chance = np.full((2, len(experts), len(PAIRS)), np.nan)
         for layer, chosen in enumerate(experts):
             routed = chosen[..., 0] >= 0  # (step, key)
-            kinds = {
-                "masked": masked,
-                "revealed": ~masked & answer,
-                "prompt": ~answer,
-                "anchor": anchors[layer],
-                "other": ~anchors[layer],
-            }
+            kinds = {"masked": masked, "revealed": ~masked & answer, "prompt": ~answer}
+            kinds |= {"anchor": anchors[layer], "other": ~anchors[layer]}
             used = _used(chosen)
             for place, pair in enumerate(PAIRS):
                 a, b = (kinds[name] & routed for name in pair.split("–"))
@@ -69,12 +65,7 @@ class ExpertRouting(AnchorMeasure):
         values = {"difference": (dims, measured), "difference_null": (dims, chance)}
         return xr.Dataset(values, {"pair": list(PAIRS)})
 
-    def _differences(
-        self,
-        used: Float[np.ndarray, "t s e"],
-        a: Bool[np.ndarray, "t s"],
-        b: Bool[np.ndarray, "t s"],
-    ) -> Float[np.ndarray, " draws"]:
+    def _differences(self, used: Float[np.ndarray, "t s e"], a: Kind, b: Kind) -> np.ndarray:
         """Return the total variation of two kinds of position: as they are, then for each permutation."""
         steps = np.concatenate([a.sum(0), b.sum(0)])  # (2·s,)
         chose = np.concatenate([np.einsum("ts,tse->se", kind, used) for kind in (a, b)])
@@ -95,8 +86,5 @@ class ExpertRouting(AnchorMeasure):
 
 def _used(chosen: Int[np.ndarray, "t s c"]) -> Float[np.ndarray, "t s e"]:
     """Return the share of a position's choices that each expert has."""
-    experts, choices = np.arange(chosen.max(initial=0) + 1), np.moveaxis(chosen, -1, 0)
-    used = np.zeros((*chosen.shape[:2], len(experts)), np.float32)
-    for choice in choices:
-        used += (choice[..., None] == experts) / np.float32(len(choices))
-    return used
+    experts = np.arange(chosen.max(initial=0) + 1)
+    return (chosen[..., None] == experts).mean(2, dtype=np.float32)

@@ -2,13 +2,11 @@
 
 import warnings
 from dataclasses import dataclass, field
-from functools import partial
 from typing import ClassVar
 
-import numpy as np
 import xarray as xr
 
-from ...plots import ANY, Axes, Figure, band, lines
+from ...plots import ANY, LOG, Figure, lines
 from ...stats.anchors import Rule, ZScore
 from ...trace import Trace
 from ..base import AnchorMeasure, by_layer, log_mean
@@ -45,22 +43,19 @@ class ExtremeTokens(AnchorMeasure):
         values, residual, score = trace.value_norm, trace.residual_norm, trace.score
         anchor, has_anchor = self.anchors(trace, fallback=self.fallback)
         gap = score.where(anchor).mean("key") - score.where(~anchor).mean("key")
-        return xr.Dataset(
-            {
-                "drain": _ratio(values, anchor),
-                "peak": _ratio(residual, anchor),
-                "gap": by_layer(gap),
-                "found": by_layer(has_anchor.astype(float)),
-            }
-        )
+        marks = {
+            "drain": _ratio(values, anchor),
+            "peak": _ratio(residual, anchor),
+            "gap": by_layer(gap),
+            "found": by_layer(has_anchor.astype(float)),
+        }
+        return xr.Dataset(marks)
 
     def plot(self, result: Result) -> Figure:
         return lines(
             result,
-            partial(_draw_ratio, result=result, name="drain", label="value norm, ratio", series=0),
-            partial(
-                _draw_ratio, result=result, name="peak", label="residual norm, ratio", series=1
-            ),
+            ("value norm, ratio", "drain", LOG),
+            ("residual norm, ratio", "peak", LOG),
             ("score gap (q·k)", "gap", ANY),
             note=": anchors against the others (dotted: null)",
             width=2.5,
@@ -73,21 +68,3 @@ def _ratio(norms: xr.DataArray, anchor: xr.DataArray) -> xr.Variable:
         warnings.filterwarnings("ignore", "All-NaN")  # every key an anchor: NaN, as it should be
         ratio = norms.where(anchor).mean("key") / norms.where(~anchor).median("key")
     return log_mean(ratio)
-
-
-def _draw_ratio(axis: Axes, result: Result, name: str, label: str, series: int) -> None:
-    """Draw a ratio over layers on a logarithmic axis with plain numbers; 1 is always in the range."""
-    from matplotlib.ticker import NullLocator
-
-    band(axis, result, name, "layer", series=series)
-    axis.set_ylabel(label)
-    values = np.concatenate([result.data[n].values for n in (name, f"{name}_low", f"{name}_high")])
-    values = values[np.isfinite(values) & (values > 0)]
-    low, high = min([0.8, *values]) / 1.1, max([1.25, *values]) * 1.1
-    axis.set_yscale("log")
-    axis.set_ylim(low, high)
-    fine = (1, 2, 5) if high / low > 5 else (1, 1.25, 1.5, 2, 2.5, 3, 4, 5, 6, 7, 8)
-    every = (1,) if high / low > 100 else fine
-    ticks = [m * 10.0**e for e in range(-6, 7) for m in every if low <= m * 10.0**e <= high]
-    axis.set_yticks(ticks, [f"{tick:g}" for tick in ticks])
-    axis.yaxis.set_minor_locator(NullLocator())

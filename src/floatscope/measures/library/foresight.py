@@ -1,8 +1,7 @@
-"""Foresight: whether a masked position already predicts the token that will be revealed there.
+"""Foresight: does a masked position already hold the token that will be revealed there?
 
-A token that is predicted for every prompt shows no foresight: an untrained model predicts the same token
-everywhere. The null therefore compares the prediction with the tokens of other prompts' answers at the same
-place.
+An untrained model may say one word everywhere, so the null asks the same with the tokens of other prompts'
+answers at the same place.
 """
 
 from collections.abc import Sequence
@@ -60,18 +59,16 @@ class Foresight(Measure):
         waiting = (ahead > 0)[:, None] & content & (guess >= 0)
         if trace.info["direction"] == "causal":
             waiting = np.zeros_like(waiting)
-        return xr.Dataset(
-            {
-                "guess": (("step", "layer", "place"), np.where(waiting, guess, -1)),
-                "final": (("place",), np.where(content, final, -1)),
-                "ahead": (("step", "place"), ahead),
-            },
-            {"place": np.arange(len(final))},
-        )
+        ids = {
+            "guess": (("step", "layer", "place"), np.where(waiting, guess, -1)),
+            "final": (("place",), np.where(content, final, -1)),
+            "ahead": (("step", "place"), ahead),
+        }
+        return xr.Dataset(ids, {"place": np.arange(len(final))})
 
     def summarise(self, examples: Sequence[xr.Dataset], model: str) -> Result:
-        # A prompt's first decoding is the first network's, its second the second's; none has no id.
         """Compare every example with the others, and combine their values."""
+        # A prompt's first decoding is the first network's, its second the second's; none has no id.
         ids = pd.Series([example.attrs.get("id") for example in examples], dtype=object)
         networks = ids.groupby(ids).cumcount().where(ids.notna(), 0).reindex(ids.index).to_numpy()
         joined = side_by_side([example[["final"]] for example in examples])

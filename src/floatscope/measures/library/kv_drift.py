@@ -12,6 +12,7 @@ from ..base import Measure, by_layer
 from ..result import Result
 
 KINDS = ("prompt", "masked", "revealed", "changed")
+VALUES = tuple(f"{side}_{kind}" for side in ("key", "value") for kind in KINDS)
 
 
 @dataclass(frozen=True)
@@ -32,18 +33,13 @@ class KVDrift(Measure):
 
     needs: ClassVar[tuple[str, ...]] = ("kv_drift",)
     windows: ClassVar[bool] = True
-    units: ClassVar[dict[str, str]] = dict.fromkeys(
-        [f"{side}_{kind}" for side in ("key", "value") for kind in KINDS], "1 − cos"
-    )
+    units: ClassVar[dict[str, str]] = dict.fromkeys(VALUES, "1 − cos")
 
     def compute(self, trace: Trace) -> xr.Dataset:
         kinds, drifts = _kinds(trace), {"key": trace.key_drift, "value": trace.value_drift}
-        values = {
-            f"{side}_{kind}": by_layer(drift.where(kinds == kind))
-            for side, drift in drifts.items()
-            for kind in KINDS
-        }
-        return xr.Dataset(values)
+        parts = {name: name.split("_") for name in VALUES}
+        values = {name: drifts[side].where(kinds == kind) for name, (side, kind) in parts.items()}
+        return xr.Dataset({name: by_layer(value) for name, value in values.items()})
 
     def plot(self, result: Result) -> Figure:
         sides = ("key", "value")

@@ -45,10 +45,8 @@ class LogitLens(Measure):
     }
 
     def compute(self, trace: Trace) -> xr.Dataset:
-        token, nats = (
-            trace.lens[name].transpose("step", "layer", "key").values
-            for name in ("token", "entropy")
-        )
+        lens = trace.lens.transpose("step", "layer", "key")
+        token, nats = lens["token"].values, lens["entropy"].values
         final = trace.canvas.values[-1]
         # Positions that hold a token in the end, not a mask that an early end left over.
         answer = trace.data["region"].values == "answer"

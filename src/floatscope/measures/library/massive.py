@@ -40,9 +40,7 @@ class MassiveActivations(Measure):
     needs: ClassVar[tuple[str, ...]] = ("massive",)
     windows: ClassVar[bool] = True
     units: ClassVar[dict[str, str]] = {
-        "largest": "×",
-        "first": "×",
-        "typical": "×",
+        **dict.fromkeys(("largest", "first", "typical"), "×"),
         "count": "positions",
         "same_channel": "share",
     }

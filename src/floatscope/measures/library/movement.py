@@ -1,7 +1,6 @@
-"""Movement: whether the key that masked rows attend to most changes while the answer is revealed.
+"""Movement: does the key that masked rows look at most change while the answer is revealed?
 
-The measure gives movement and strength. Whether a weak anchor is more than noise is decided by a study,
-which compares it with untrained networks.
+Its strength is measured too; whether a weak key is more than noise needs untrained networks (a study).
 """
 
 from dataclasses import dataclass
@@ -64,10 +63,8 @@ class Movement(Measure):
     def compute(self, trace: Trace) -> xr.Dataset:
         regions = trace.data["region"].values.astype(str)
         if not any(name.startswith(UNTIL) for name in regions):
-            raise TraceError(
-                "expected a trace of states, with rows grouped by how long they stay masked",
-                "Give what model.read_states(trace) returns.",
-            )
+            what = "expected a trace of states, with rows grouped by how long they stay masked"
+            raise TraceError(what, "Give what model.read_states(trace) returns.")
         last = np.array([int(r.rsplit(" ")[-1]) if r.startswith(UNTIL) else -2 for r in regions])
         empty = [int(trace.info["mask_id"]), *map(int, trace.info.get("end_ids", ()))]
         content = float((~np.isin(trace.canvas.values[-1][last > -2], empty)).sum())
@@ -109,15 +106,11 @@ class Movement(Measure):
             look: Any = {"mfc": "white", "mec": "black", "mew": 0.4, "ms": 2.2}
             mark(axis, moved.transpose("layer", "head").copy(data=surely), marker="o", **look)
 
-        share, along = result["share_heads"], result["frontier_heads"]
+        share = partial(grid, values=result["share_heads"], label="share of attention", vmin=0)
         look: Any = {"vmin": -1, "vmax": 1, "cmap": "RdBu_r"}
-        return lines(
-            result,
-            partial(grid, values=share, label="share of attention", vmin=0),
-            draw_moved,
-            partial(grid, values=along, label="r with the frontier", **look),
-            note="; dots: more than half of the texts (FDR 5 %)",
-        )
+        along = partial(grid, values=result["frontier_heads"], label="r with the frontier", **look)
+        note = "; dots: more than half of the texts (FDR 5 %)"
+        return lines(result, share, draw_moved, along, note=note)
 
 
 def _pairs(trace: Trace) -> tuple[np.ndarray, np.ndarray]:
@@ -137,9 +130,7 @@ def _share(trace: Trace, state: int, *rows: str) -> np.ndarray:
     return share.transpose("step", "layer", "head", "key").values[0]
 
 
-def _correlate(
-    key: Int[np.ndarray, "states *cells"], frontier: Int[np.ndarray, " states"]
-) -> Float[np.ndarray, "*cells"]:
+def _correlate(key: Int[np.ndarray, "states *cells"], frontier: np.ndarray) -> np.ndarray:
     """Correlate the reference key's position with the frontier over states; NaN if it never moves."""
     x = key - key.mean(0)
     y = frontier - frontier.mean()

@@ -106,11 +106,10 @@ class DecodingOrder(Measure):
         if not examples:
             raise UsageError("no decodings", "Give at least one.")
         # Numbers are stacked as they are: thousands of answers would take minutes as labelled datasets.
-        stacked = {
-            name: (("example", *_DIMS.get(name, ())), np.stack([e[name] for e in examples]))
-            for name in examples[0]
-        }
-        together = xr.Dataset(stacked, _PLACES)
+        together = xr.Dataset(coords=_PLACES)
+        for name in examples[0]:
+            values = np.stack([example[name] for example in examples])
+            together[name] = ("example", *_DIMS.get(name, ())), values
         together["content"].attrs["most"] = float(longest)
         return summarise_joined(together, self, model, self.units)
 
@@ -142,9 +141,7 @@ class DecodingOrder(Measure):
         values["map"], values["map_null"] = _spread(when, len(change))
         return values
 
-    def _first(
-        self, step: np.ndarray, token: np.ndarray, is_end: np.ndarray | None
-    ) -> dict[str, float]:
+    def _first(self, step: Any, token: Any, is_end: np.ndarray | None) -> dict[str, float]:
         """Compute the shares of the first quarter of reveals, with their nulls."""
         first = dict.fromkeys(("ends_first", "trivial", "end_or_trivial"), (reveals.NAN,) * 2)
         unseen = reveals.NAN
@@ -167,10 +164,10 @@ class DecodingOrder(Measure):
     def _frequency(self, token: np.ndarray) -> Float[np.ndarray, " n"]:
         table = read_frequencies(str(self.frequencies))
         if token.max() >= len(table):
-            raise UsageError(
-                f"{self.frequencies} holds {len(table)} frequencies, token {token.max()} has none",
-                "Count them with this model's tokenizer.",
+            what = (
+                f"{self.frequencies} holds {len(table)} frequencies, token {token.max()} has none"
             )
+            raise UsageError(what, "Count them with this model's tokenizer.")
         return table[token]
 
     def plot(self, result: Result) -> Figure:
@@ -189,17 +186,14 @@ class DecodingOrder(Measure):
         return lines(result, draw_map, draw_values)
 
 
-def _spread(
-    when: Float[np.ndarray, " n"], ticks: int
-) -> tuple[Float[np.ndarray, "time place"], Float[np.ndarray, " time"]]:
-    """Compute P(revealed by a time) for every place, and over all places."""
+def _spread(when: Float[np.ndarray, " n"], ticks: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return P(revealed by then), (time, place), and the same over all places, (time,)."""
     size = len(when)
     by = (when[None] + 1 <= _EDGES[:, None] * ticks + 1e-9).astype(float)  # (time, position)
     cells = np.arange(size + 1) / max(size, 1)
-    overlap = (
-        np.minimum(_EDGES[1:, None], cells[None, 1:])
-        - np.maximum(_EDGES[:-1, None], cells[None, :-1])
-    ).clip(0)  # (tenth, position): a short answer spreads over the tenths
+    low = np.maximum(_EDGES[:-1, None], cells[None, :-1])
+    # (tenth, position): a short answer spreads over the tenths.
+    overlap = (np.minimum(_EDGES[1:, None], cells[None, 1:]) - low).clip(0)
     null = by.mean(-1) if size else np.full(len(_EDGES), np.nan)
     return by @ overlap.T * _BINS, null
 

@@ -61,7 +61,7 @@ class RegionFlow(Measure):
     def summarise(self, examples: Sequence[xr.Dataset], model: str) -> Result:
         """Combine the examples; drop `passage` if the prompts differ in their number of passages."""
         result = super().summarise(examples, model)
-        result.data.attrs |= {"rows": _ROWS[self.rows], "gold": regions.stated(examples)}
+        result.data.attrs["rows"] = _ROWS[self.rows]
         counts = sorted({example.sizes.get("place", 0) for example in examples})
         if counts != [counts[0]] or counts == [0]:  # places do not correspond
             result.values.remove("passage")
@@ -71,7 +71,8 @@ class RegionFlow(Measure):
 
     def compute(self, trace: Trace) -> xr.Dataset:
         flow, null = self._reveal(trace) if self.rows == "reveal" else self._answer(trace)
-        places, gold = regions.passages_of(trace), regions.gold_of(trace)
+        places = [name for name in names(trace) if name.startswith("passage ")]
+        gold = regions.gold_of(trace)
         # A prompt's regions never change; masked and revealed are not divided by their length.
         size = xr.DataArray(tokens(trace)[0], {"target": names(trace)}).sel(target=places)
 
@@ -98,10 +99,8 @@ class RegionFlow(Measure):
             "passage": placed(flow),
             "passage_null": placed(null),
         }
-        return xr.Dataset(
-            {k: v.transpose("layer", ...) for k, v in values.items()},
-            attrs={"gold": gold is not None},
-        )
+        by_layer = {name: value.transpose("layer", ...) for name, value in values.items()}
+        return xr.Dataset(by_layer, attrs={"gold": gold is not None})
 
     def _reveal(self, trace: Trace) -> tuple[xr.DataArray, xr.DataArray]:
         counted = regions.written(trace)
@@ -117,8 +116,7 @@ class RegionFlow(Measure):
 
     def plot(self, result: Result) -> Figure:
         def draw_shares(axis: Axes) -> None:
-            regions.draw_categories(axis, result, "flow")
-            axis.set_ylabel("answer → region (dotted: null)")
+            regions.draw_categories(axis, result, "flow", "answer → region (dotted: null)")
 
         def draw_lift(axis: Axes) -> None:
             band(axis, result, "gold_lift", "layer", label="gold")

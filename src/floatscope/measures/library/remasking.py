@@ -1,23 +1,27 @@
-"""Re-mask sensitivity: mask a revealed token again, and measure how much the other predictions change.
+"""Re-mask sensitivity: mask a revealed token again, and measure how much else changes.
 
-It needs the model, so it is a function of a model and its traces, and is not in the list of measures.
+It needs the model, so it is a function of a model and its traces, and not in the list of measures. Nothing is
+decoded: each effect is one more forward over a stored canvas.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
+import torch
 import xarray as xr
+from jaxtyping import Float
+from torch import Tensor
 
+from ...errors import UsageError
+from ...models import Model
+from ...models.select import Choice, chosen
 from ...plots import POSITIVE, Figure, lines
+from ...recording.finished import TraceStep
 from ...trace import Trace
 from ..base import Measure
 from ..result import Result
-
-if TYPE_CHECKING:
-    from ...models import Model
-    from ...models.select import Choice
 
 
 @dataclass(frozen=True)
@@ -38,8 +42,7 @@ class Remasking(Measure):
     seed: int = 0
     units: ClassVar[dict[str, str]] = {
         "moved": "total variation",
-        "flipped": "share",
-        "returned": "share",
+        **dict.fromkeys(("flipped", "returned"), "share"),
     }
 
     def plot(self, result: Result) -> Figure:
@@ -54,10 +57,10 @@ class Remasking(Measure):
 
 
 def remasking(
-    model: "Model",
+    model: Model,
     traces: Trace | Sequence[Trace],
     *,
-    steps: "Choice" = None,
+    steps: Choice = None,
     batch_size: int = 8,
     seed: int = 0,
 ) -> Result:
@@ -76,8 +79,6 @@ def remasking(
         A result with the values `moved`, `flipped` and `returned` by step, which `Remasking` describes. A
             step without revealed or without masked positions is NaN.
     """
-    from ...recording.remasked import remasked  # not where measures are only read
-
     several = [traces] if isinstance(traces, Trace) else list(traces)
     measure = Remasking(seed=seed)
     examples = []
@@ -90,3 +91,63 @@ def remasking(
         example = xr.Dataset(values).drop_vars("region", errors="ignore")
         examples.append(example.astype(np.float64).assign_attrs(id=trace.prompt))
     return measure.summarise(examples, model.name)
+
+
+def remasked(
+    model: Model, trace: Trace, steps: Choice = None, *, batch_size: int = 8, seed: int = 0
+) -> xr.Dataset:
+    """(step, key): what masking that position does to the other masked positions; NaN at the rest.
+
+    `moved`: total variation of their predictions, mean; `flipped`: share of them with another arg-max;
+    `returned`: 1 where the model would put the same token back. Positions of the answer are the revealed
+    ones, positions of the prompt the control's.
+    """
+    if model.mask_id is None:
+        raise UsageError(f"{model.name} has no mask token", "Give a diffusion model.")
+    numbers = chosen(steps, trace.n_steps, "step")
+    size = trace.data.sizes["key"]
+    values = np.full((len(Remasking.units), len(numbers), size), np.nan)
+    for row, number in enumerate(numbers):
+        step = TraceStep(model, trace, number)
+        masked, revealed = np.flatnonzero(step.masked), np.flatnonzero(~step.masked)
+        revealed = revealed[revealed >= step.prompt_length]
+        if len(masked) and len(revealed):
+            order = np.random.default_rng((seed, number)).permutation(step.prompt_length)
+            places = np.concatenate([revealed, np.sort(order[: len(revealed)])])
+            values[:, row, places] = _effects(step, masked, places, batch_size)
+    region = ("key", trace.data["region"].values)
+    coords = {"step": numbers, "key": np.arange(size), "region": region}
+    arrays = zip(Remasking.units, values, strict=True)
+    return xr.Dataset({name: (("step", "key"), array) for name, array in arrays}, coords)
+
+
+@torch.inference_mode()
+def _effects(
+    step: TraceStep, masked: np.ndarray, places: np.ndarray, batch_size: int
+) -> Float[np.ndarray, "3 p"]:
+    """Compute the values of each place."""
+    device, mask = step.model.device, step.model.mask_id
+    assert mask is not None
+    ids, others, every = (torch.from_numpy(a).to(device) for a in (step.ids, masked, places))
+    usual = _predictions(step, ids[None], others)[0].softmax(-1)  # (m, v)
+    best, effects = usual.argmax(-1), []
+    for part in every.split(batch_size):
+        changed = ids.repeat(len(part), 1)
+        changed[torch.arange(len(part), device=device), part] = mask
+        logits = _predictions(step, changed, torch.cat([others, part]))
+        for i, place in enumerate(part):  # singly: a vocabulary for each masked position
+            now = logits[i, : len(others)].softmax(-1)
+            moved = (now - usual).abs().sum(-1).mean() / 2
+            flipped = (now.argmax(-1) != best).float().mean()
+            returned = logits[i, len(others) + i].argmax() == ids[place]
+            effects.append((float(moved), float(flipped), float(returned)))
+    return np.array(effects).T
+
+
+def _predictions(step: TraceStep, ids: Tensor, positions: Tensor) -> Float[Tensor, "b p v"]:
+    """Compute logits of the rows that predict these positions; the mask is never a prediction."""
+    model = step.model
+    rows = (positions - model.shift).clamp(min=0)
+    logits = model.forward(ids, rows, step.visibility(len(ids))).float()
+    logits[..., model.mask_id] = -torch.inf
+    return logits

@@ -10,14 +10,14 @@ from typing import Any, ClassVar
 
 import numpy as np
 import xarray as xr
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float
 
 from ...errors import UsageError
 from ...plots import Axes, Figure, grid, lines, mark
 from ...trace import Trace
 from ..base import Measure
 from ..nulls import members, row_null, rows_of_events, uniform_rows
-from ..regions import gold_of, stated, written
+from ..regions import gold_of, written
 from ..result import Result
 
 
@@ -63,17 +63,14 @@ class RetrievalHeads(Measure):
         result.data = result.data.assign_coords(threshold=[self.threshold])
         result.values.append("heads")
         usable = f"{len(chances)} of {len(examples)}"
-        result.data.attrs |= {
-            "gold": stated(examples),
-            "copy": f"{usable} answers share a token with their gold region",
-        }
+        result.data.attrs["copy"] = f"{usable} answers share a token with their gold region"
         return result
 
     def compute(self, trace: Trace) -> xr.Dataset:
         rows, gold = trace.rows, gold_of(trace)
         key = rows["row_key"].isel(rank=0).transpose("event", "layer", "head")
-        values: dict[str, Any] = dict.fromkeys(("copy", "copy_null"), np.nan)
-        values |= dict.fromkeys(("evidence", "evidence_null"), np.nan)
+        names = ("copy", "copy_null", "evidence", "evidence_null")
+        values: dict[str, Any] = dict.fromkeys(names, np.nan)
         luck = np.zeros(0)
         if gold is not None and len(key):
             counted = written(trace)
@@ -114,9 +111,7 @@ class RetrievalHeads(Measure):
         return lines(result, draw_copy, draw_lift)
 
 
-def _chance(
-    trace: Trace, inside: Bool[np.ndarray, " s"], ids: Int[np.ndarray, " s"]
-) -> Float[np.ndarray, " e"]:
+def _chance(trace: Trace, inside: np.ndarray, ids: np.ndarray) -> Float[np.ndarray, " e"]:
     """Return the probability that a random visible key is in the gold region and holds the token revealed."""
     token, steps = trace.rows["event_token"].values, trace.rows["event_step"].values
     rows, chance = rows_of_events(trace), np.zeros(len(token))
@@ -129,10 +124,7 @@ def _chance(
 
 
 def _count(copy: Float[np.ndarray, "n c"], threshold: float) -> tuple[float, float, float]:
-    """Count the heads whose mean over examples reaches the threshold, with an interval of the count.
-
-    The interval is a percentile bootstrap over examples (1,000 draws, 95 %).
-    """
+    """Count heads whose mean reaches the threshold, with a bootstrap interval (1,000 draws, 95 %)."""
     copy = copy[~np.isnan(copy).all(1)]
     if not len(copy):
         return np.nan, np.nan, np.nan

@@ -4,18 +4,17 @@ Abnar and Zuidema's rollout (2005.00928) with regions instead of an S×S matrix.
 null: causal rollouts drift to the first position, bidirectional ones to the regions' shares of the length.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
 import xarray as xr
 
-from ...plots import Axes, Figure, band, lines
+from ...plots import Axes, Figure, lines
 from ...trace import Trace
 from ..base import Measure
 from ..nulls import rollout_null
-from ..regions import by_category, draw_categories, from_sources, gold_of, stated
+from ..regions import by_category, draw_categories, from_sources, gold_of
 from ..result import Result
 
 
@@ -39,16 +38,9 @@ class Rollout(Measure):
     needs: ClassVar[tuple[str, ...]] = ("rollout",)
     windows: ClassVar[bool] = True
     units: ClassVar[dict[str, str]] = {
-        "rollout": "share",
-        "last": "share",
+        **dict.fromkeys(("rollout", "last"), "share"),
         "distinctness": "total variation",
     }
-
-    def summarise(self, examples: Sequence[xr.Dataset], model: str) -> Result:
-        """Combine the examples, and note how many name a gold region."""
-        result = super().summarise(examples, model)
-        result.data.attrs["gold"] = stated(examples)
-        return result
 
     def compute(self, trace: Trace) -> xr.Dataset:
         values: dict[str, xr.DataArray] = {}
@@ -65,19 +57,14 @@ class Rollout(Measure):
     def plot(self, result: Result) -> Figure:
         def draw_shares(axis: Axes) -> None:
             alone = result.data.drop_vars("rollout_null")  # which has a panel of its own
-            draw_categories(axis, replace(result, data=alone), "rollout")
-            axis.set_ylabel("rollout from the answer")
+            label = "rollout from the answer"
+            draw_categories(axis, replace(result, data=alone), "rollout", label)
 
         def draw_null(axis: Axes) -> None:
-            draw_categories(axis, result, "rollout_null")
-            axis.set_ylabel("its null: uniform attention")
+            draw_categories(axis, result, "rollout_null", "its null: uniform attention")
 
-        def draw_distinctness(axis: Axes) -> None:
-            band(axis, result, "distinctness", "layer")
-            axis.set_title("between source regions (dotted: null)")
-            axis.set(ylabel="total variation", ylim=(0, 1))
-
-        return lines(result, draw_shares, draw_null, draw_distinctness)
+        between = "distinctness (dotted: null)"
+        return lines(result, draw_shares, draw_null, (between, "distinctness", (0, 1)))
 
 
 def distinctness(rolled: xr.DataArray) -> xr.DataArray:

@@ -6,12 +6,12 @@ does.
 
 from dataclasses import dataclass
 from functools import partial
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import xarray as xr
 
-from ...plots import LIFT_MAP, Axes, Figure, band, lines, points
+from ...plots import LIFT_MAP, Axes, Figure, band, lines, log_scale, points
 from ...sequences.token_classes import STRUCTURAL
 from ...trace import Trace
 from ..base import Measure
@@ -43,8 +43,7 @@ class Structure(Measure):
     needs: ClassVar[tuple[str, ...]] = ("head_mean",)
     units: ClassVar[dict[str, str]] = {
         "class_mass": "share",
-        "class_lift": "×",
-        "index": "×",
+        **dict.fromkeys(("class_lift", "index"), "×"),
         "trend": "ln × per depth",
     }
     nulls: ClassVar[dict[str, float]] = {"class_lift": 1.0, "index": 1.0, "trend": 0.0}
@@ -65,25 +64,21 @@ class Structure(Measure):
             above = got[structural].sum(0) / due[structural].sum()
             index = above / (got[content] / due[content])
         both = ("token_class", "layer")
-        return xr.Dataset(
-            {
-                "class_mass": (both, got),
-                "class_mass_null": (both, np.broadcast_to(due[:, None], got.shape)),
-                "class_lift": (both, got / due[:, None]),
-                "index": ("layer", index),
-                "trend": _slope(depth, index),
-            },
-            {"token_class": np.array(SHOWN)},
-        )
+        values: dict[str, Any] = {
+            "class_mass": (both, got),
+            "class_mass_null": (both, np.broadcast_to(due[:, None], got.shape)),
+            "class_lift": (both, got / due[:, None]),
+            "index": ("layer", index),
+            "trend": _slope(depth, index),
+        }
+        return xr.Dataset(values, {"token_class": np.array(SHOWN)})
 
     def plot(self, result: Result) -> Figure:
         def draw_index(axis: Axes) -> None:
             band(axis, result, "index", "layer", label="trained")
             if result.control is not None:
                 axis.legend()
-            axis.set_yscale("log")
-            axis.yaxis.set_major_formatter(lambda y, _: f"{y:g}")
-            axis.yaxis.set_minor_formatter(lambda y, _: f"{y:g}" if f"{y:e}"[0] in "25" else "")
+            log_scale(axis)
             axis.set_ylabel("structural / content lift")
             trend, low, high = (float(result.data[f"trend{x}"]) for x in ("", "_low", "_high"))
             interval = "" if np.isnan(low) else f" [{low:.2f}, {high:.2f}]"

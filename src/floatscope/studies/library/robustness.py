@@ -1,6 +1,7 @@
 """Robustness: how many answers does a model lose per point of attention taken from its anchors?"""
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -86,21 +87,12 @@ not testable: a model answers less than 25 % to begin with, or loses less than h
                 "For each point of attention taken from anchors instead of random columns, the ARM loses "
                 f"{said(arm)} and the MDM {said(mdm)}."
             )
-        return [
-            judge(
-                NEEDED,
-                self.name,
-                theta,
-                bar=bar,
-                sentence=sentence,
-                numbers=(arm, mdm),
-                checks=(
-                    Check("the ARM needs its anchors", above(arm, NEEDED.delta)),
-                    Check("the MDM does not need its anchors", below(mdm, NEEDED.delta)),
-                ),
-                variants=tuple(variants),
-            )
-        ]
+        checks = (
+            Check("the ARM needs its anchors", above(arm, NEEDED.delta)),
+            Check("the MDM does not need its anchors", below(mdm, NEEDED.delta)),
+        )
+        verdict: dict[str, Any] = {"checks": checks, "variants": tuple(variants), "bar": bar}
+        return [judge(NEEDED, self.name, theta, sentence=sentence, numbers=(arm, mdm), **verdict)]
 
     def findings(self, evidence: Evidence) -> Iterator[str]:
         for model in evidence.models:

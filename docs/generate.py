@@ -9,6 +9,7 @@ written by hand: a table where the marker ends its line, a word inside a sentenc
 
 import json
 import re
+import runpy
 import sys
 from collections.abc import Iterator
 from dataclasses import fields, replace
@@ -244,6 +245,12 @@ def reference(kind: str) -> str:
     return "\n" + "\n\n".join(entries) + "\n"
 
 
+def gallery() -> str:
+    """Return the gallery's figures with the lines that draw them, from docs/make_gallery.py."""
+    text: str = runpy.run_path(str(ROOT / "docs" / "make_gallery.py"))["page"]()
+    return f"\n{text}\n"
+
+
 def glossary() -> str:
     """Return a heading and a paragraph for every term."""
     entries = []
@@ -279,12 +286,17 @@ HEADS = {
 
 
 def made(name: str) -> str:
-    """What a marker stands for: a table, `flags COMMAND`, `glossary`, `api LIBRARY` or `number of THINGS`."""
+    """Return what a marker stands for.
+
+    `name` is that of a table, `flags COMMAND`, `glossary`, `gallery`, `api LIBRARY` or `number of THINGS`.
+    """
     kind, _, rest = name.partition(" ")
     if kind == "flags":
         return flags(rest)
     if kind == "glossary":
         return glossary()
+    if kind == "gallery":
+        return gallery()
     if kind == "api":
         return reference(rest)
     if kind == "number":

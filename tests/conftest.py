@@ -41,10 +41,10 @@ saved_traces""".split()
 TIERS = {
     "browser": "judged_answers live_page live_server report_page step_numbers viewer".split(),
     "slow": """adapters answers cached_replay causal_studies causal_tools claims command_line compiled_kernels
-control documentation documented_commands engine evaluate every_measure extending families fused gpus harness
-interventions intervals live_runs long_studies long_traces measuring model_spec movement needs newcomer
-notebooks pair planted_verdicts platforms provenance real_model region_flow registration streamed_traces
-studies tokens_at_steps training twin twin_training""".split(),
+control documentation documented_commands engine evaluate every_measure extending families fused gallery gpus
+harness interventions intervals live_runs long_studies long_traces measuring model_spec movement needs
+newcomer notebooks pair planted_verdicts platforms provenance real_model region_flow registration
+streamed_traces studies tokens_at_steps training twin twin_training""".split(),
 }
 
 

@@ -7,20 +7,20 @@ import numpy as np
 import pytest
 from beartype.roar import BeartypeCallHintViolation
 from jaxtyping import Float
-from typechecker import jaxtyped
+from shape_checks import checked
 
 import floatscope as fs
 from floatscope.stats.anchors import Share
 
 
-@jaxtyped(typechecker=None)
+@checked
 def summed(
     x: Float[np.ndarray, "a b"], y: "Float[np.ndarray, 'b']", out=None
 ) -> Float[np.ndarray, "a"]:
     return x @ y if out is None else out
 
 
-@jaxtyped(typechecker=None)
+@checked
 @dataclasses.dataclass
 class Pair:
     x: Float[np.ndarray, "a b"]
@@ -29,7 +29,7 @@ class Pair:
     later: "NotThereYet" = None
 
 
-@jaxtyped(typechecker=None)
+@checked
 def spelled(word: "str", split: Literal["train", "held"], later: "NotThereYet" = None) -> "int":
     return len(word) if split == "train" else word
 
@@ -66,7 +66,7 @@ def test_a_call_like_one_that_was_right_is_wrong_if_its_result_is():
     """What was checked is not checked again; what comes out then still is."""
     outs = iter([np.ones(2), np.ones(2), np.ones(3)])
 
-    @jaxtyped(typechecker=None)
+    @checked
     def column(x: Float[np.ndarray, "a b"], *, rows: int = 1) -> Float[np.ndarray, "a"]:
         return next(outs)
 
@@ -96,7 +96,7 @@ def test_a_call_is_alike_only_in_types_dtypes_and_shapes(change):
 
 
 def test_long_lists_are_checked_anew():
-    @jaxtyped(typechecker=None)
+    @checked
     def counted(x: Float[np.ndarray, "a"], names: list[str]) -> int:
         return len(names)
 
@@ -109,12 +109,12 @@ def test_long_lists_are_checked_anew():
         counted(x, [1, 2])
 
 
-@jaxtyped(typechecker=None)
+@checked
 def told(x: Float[np.ndarray, "a"], sizes: dict[str, int], more: dict[str, Any]) -> int:
     return len(sizes)
 
 
-@jaxtyped(typechecker=None)
+@checked
 def chosen(x: Float[np.ndarray, "a"], more: dict[str, Any]) -> int:
     return len(more)
 

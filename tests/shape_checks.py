@@ -18,7 +18,7 @@ import jaxtyping
 from beartype import BeartypeConf, beartype
 
 _beartype = beartype(conf=BeartypeConf(is_pep484_tower=True))  # an int is a float
-_DECORATOR = ast.parse("__import__('shape_checks').checked", mode="eval").body
+_NAME = "_checked"  # of the decorator, in every module of the package
 
 
 def checked(target):
@@ -60,6 +60,10 @@ class _Finder(MetaPathFinder):
 
 
 class _Loader(SourceFileLoader):
+    def exec_module(self, module):
+        setattr(module, _NAME, checked)
+        super().exec_module(module)
+
     def get_code(self, fullname):
         """Compile the source, with no bytecode file: that of the unchecked module has the same name."""
         return self.source_to_code(self.get_data(self.path), self.path)
@@ -68,10 +72,14 @@ class _Loader(SourceFileLoader):
         tree = ast.parse(data)
         for node in ast.walk(tree):
             if isinstance(node, ast.ClassDef):
-                node.decorator_list.insert(0, ast.copy_location(_DECORATOR, node))
+                node.decorator_list.insert(0, _decorator(node))
             elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and not _is_kernel(node):
-                node.decorator_list.append(ast.copy_location(_DECORATOR, node))
-        return super().source_to_code(ast.fix_missing_locations(tree), path, _optimize=_optimize)
+                node.decorator_list.append(_decorator(node))
+        return super().source_to_code(tree, path, _optimize=_optimize)
+
+
+def _decorator(node):
+    return ast.copy_location(ast.Name(_NAME, ast.Load()), node)
 
 
 def _is_kernel(node):

@@ -161,9 +161,9 @@ def test_attention_that_moves_with_the_row_set_alone_is_still():
     [(FRONTIER, "holds"), (LATE, "holds"), (STILL, "refuted"), (NOISE, "undecided")],
 )
 def test_claim_three_by_its_planted_truth(kind, verdict):
-    claim = draw(kind, np.random.default_rng(5), n=24, layers=6, networks=1, controls=6)
+    claim = draw(kind, np.random.default_rng(5), n=20, layers=6, networks=1, controls=4)
     assert claim.verdict == verdict, claim.why
-    assert claim.theta.n == 24 and "layers" in claim.rule
+    assert claim.theta.n == 20 and "layers" in claim.rule
 
 
 def test_fewer_than_twenty_texts_decide_nothing():

@@ -41,7 +41,7 @@ test: $(VENV)/.test chromium style ## lint, types, tests, documentation
 	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder --durations=30; \
 	tests=$$?; wait $$beside && exit $$tests
 
-unit: $(VENV)/.test ## the fast tests alone: a minute and a half on two cores
+unit: $(VENV)/.test ## the fast tests alone: at most 90 s on two idle cores
 	$(BIN)/python -m pytest -m unit -n 2 --dist loadfile
 
 # SECURITY.md says what each of them shows. Full disks need root, and are left out without.

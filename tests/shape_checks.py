@@ -18,7 +18,7 @@ import jaxtyping
 from beartype import BeartypeConf, beartype
 
 _beartype = beartype(conf=BeartypeConf(is_pep484_tower=True))  # an int is a float
-_NAME = "_checked"  # of the decorator, in every module of the package
+_NAME = "__check_shapes__"  # of the decorator, in every module of the package
 
 
 def checked(target):

@@ -1,7 +1,7 @@
 """A newcomer's exercise: a statistic, a measure, a sampler and a family from outside, each from one file.
 
 Each file is one section of docs/how-to/extending.md. It runs in a process of its own, with nothing but what
-its own text imports, and then its method is used. multiprocessing's server has imported torch for all of them.
+its own text imports; then its method is used. The process is forked from a server that has imported torch.
 """
 
 import multiprocessing

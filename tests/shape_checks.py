@@ -1,7 +1,7 @@
 """Check the types and shapes in the package's annotations, in tests alone.
 
-jaxtyping's own hook binds the arguments of each call anew and checks them twice, which doubles the time of
-the suite's decodings. Here beartype compiles one check for each function. A function whose annotations name
+jaxtyping's own import hook binds the arguments of each call anew and checks them twice, which doubles the
+time of decoding tests. Here beartype compiles one check for each function. A function whose annotations name
 sizes runs in a context of jaxtyping, in which a letter stands for one size throughout the call.
 """
 
@@ -12,6 +12,7 @@ import inspect
 import sys
 from importlib.abc import MetaPathFinder
 from importlib.machinery import PathFinder, SourceFileLoader
+from types import SimpleNamespace
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import jaxtyping
@@ -91,10 +92,9 @@ def _resolve(hint, function):
     """Return what a quoted annotation stands for; anything, where the name is for type checkers alone."""
     if not isinstance(hint, str):
         return hint
+    holder = SimpleNamespace(__annotations__={"hint": hint})
     try:
-        return get_type_hints(type("", (), {"__annotations__": {"x": hint}}), function.__globals__)[
-            "x"
-        ]
+        return get_type_hints(holder, function.__globals__)["hint"]
     except NameError:
         return Any
 

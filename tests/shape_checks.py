@@ -74,7 +74,7 @@ class _Loader(SourceFileLoader):
         for node in ast.walk(tree):
             if isinstance(node, ast.ClassDef):
                 node.decorator_list.insert(0, _decorator(node))
-            elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and not _is_kernel(node):
+            elif isinstance(node, ast.FunctionDef) and not _is_kernel(node):
                 node.decorator_list.append(_decorator(node))
         return super().source_to_code(tree, path, _optimize=_optimize)
 

@@ -38,11 +38,11 @@ demo: $(VENV)/.base ## every study on the embedded pair: demo/report.html, demo/
 # Types and documentation take a core for the better part of a minute: they are checked beside the tests.
 test: $(VENV)/.test chromium style ## lint, types, tests, documentation
 	@{ $(BIN)/mypy && NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet --site-dir $(VENV)/site; } & beside=$$!; \
-	TOKENIZERS_PARALLELISM=false OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder --durations=30; \
+	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder --durations=30; \
 	tests=$$?; wait $$beside && exit $$tests
 
-unit: $(VENV)/.test ## the fast tests alone: a minute and a half on two cores
-	TOKENIZERS_PARALLELISM=false OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m unit -n 2 --dist loadfile
+unit: $(VENV)/.test ## the fast tests alone: at most 90 s on two idle cores
+	$(BIN)/python -m pytest -m unit -n 2 --dist loadfile
 
 # SECURITY.md says what each of them shows. Full disks need root, and are left out without.
 attack: $(VENV)/.test ## every attack in full, each with a table of what it came to (Linux; half an hour)

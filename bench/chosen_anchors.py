@@ -35,19 +35,23 @@ def population(apart: float, seed: int = 0) -> tuple[float, Draw]:
     strength = rng.normal(0, apart, shape)
     angle, norm = rng.uniform(0.6, 1.0, shape), rng.uniform(0.1, 0.5, shape)
 
-    def values(g: np.random.Generator, n: int) -> dict[str, np.ndarray]:
+    def lifts(g: np.random.Generator, n: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         there = np.where(g.random((n, 1, 1, len(PRESENT))) < PRESENT, 1.0, np.nan)
         shared = g.normal(size=(n, 1, 1, len(PRESENT)))
         z = np.sqrt(0.5) * shared + np.sqrt(0.5) * g.normal(size=(n, *shape))
+        return there * np.exp(strength + SPREAD * z), there, z
+
+    def values(g: np.random.Generator, n: int) -> dict[str, np.ndarray]:
+        lift, there, z = lifts(g, n)
         noise = 0.1 * g.normal(size=(2, *z.shape))
         return {
-            "lift": there * np.exp(strength + SPREAD * z),
+            "lift": lift,
             "angle": there * (angle + 0.1 * z + noise[0]),
             "norm": there * (norm + 0.1 * z + noise[1]),
         }
 
     # How often ten examples choose each kind, and what it wins on others.
-    lift = np.nan_to_num(values(rng, CHOOSERS * TRUTH)["lift"])
+    lift = np.nan_to_num(lifts(rng, CHOOSERS * TRUTH)[0])
     best = lift.reshape(TRUTH, CHOOSERS, *shape).sum(1).argmax(-1)
     often = (best[..., None] == np.arange(len(PRESENT))).mean(0)
     wins = [(often * PRESENT * part).sum(-1) for part in (angle, norm)]

@@ -1,13 +1,14 @@
-"""Compiles the GPU kernels for a GPU that is not there, through the very calls that launch them.
+"""Compile the GPU kernels without a GPU, by the calls that launch them.
 
-Triton's interpreter, which runs the kernels in the other tests, takes code that the compiler refuses,
-and cannot run those written in Gluon at all. What each kernel needs is stored, with a digest of all that it
-follows from; test_compiled_kernels.py compiles again, in a process of its own, where the compiler is another.
+Triton's interpreter, which runs the kernels in the other tests, accepts code that the compiler refuses, and
+cannot run kernels written in Gluon. The registers and stack of each kernel are stored with a digest of the
+sources. test_compiled_kernels.py runs this script where the compiler's version is another.
 
-    python tests/compile_kernels.py            # prints it
+    python tests/compile_kernels.py            # print registers and stacks
     python tests/compile_kernels.py --store    # after a change to a kernel, or to what launches it
 """
 
+import hashlib
 import json
 import re
 import subprocess
@@ -16,7 +17,6 @@ import tempfile
 from dataclasses import replace
 from pathlib import Path
 
-import compiled_kernels
 import torch
 import triton.backends.nvidia
 from triton.backends.compiler import GPUTarget
@@ -28,10 +28,19 @@ from floatscope.attention.gpu import few, fused, overlapped, vectors
 from floatscope.attention.gpu import strongest as peaks
 from floatscope.models import Direction, Visibility
 
+HERE = Path(__file__).parent
+STORE = HERE / "data" / "compiled_kernels.json"
 TOOLS = Path(triton.backends.nvidia.__file__).parent / "bin"
 
 
-class Absent:
+def digest():
+    """Hash the kernels, what launches them, and this script."""
+    files = sorted((HERE.parent / "src/floatscope/attention/gpu").glob("*.py"))
+    contents = [file.read_bytes() for file in (*files, Path(__file__))]
+    return hashlib.sha256(b"".join(contents)).hexdigest()
+
+
+class AbsentDriver:
     """The driver of a GPU that only has a name."""
 
     def __init__(self, capability):
@@ -41,7 +50,7 @@ class Absent:
         return self.target
 
     def get_current_device(self):
-        """Another number for another GPU: what was compiled is kept by it."""
+        """Return another number for another GPU: compiled kernels are stored under it."""
         return self.target.arch
 
     def get_current_stream(self, device):
@@ -52,7 +61,7 @@ class Absent:
 
 
 def needs(cubin):
-    """Registers a thread and bytes of its stack: a stack means that registers did not suffice."""
+    """Return the registers of a thread and the bytes of its stack, which holds what fits no register."""
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         file.write(cubin)
         file.flush()
@@ -84,8 +93,8 @@ def view_of(direction, dtype, *, dim=32, n=300, n_query=None, kv=2, masked=False
 
 
 def launch_all(hopper):
-    """Heads as wide as published models have them, then every other way through the code with narrow ones,
-    which compile sooner."""
+    """Launch with heads as wide as in published models, then all other paths with narrow heads, which compile
+    faster."""
     both, causal, blocks = Direction.BIDIRECTIONAL, Direction.CAUSAL, Direction.BLOCK_CAUSAL
     views = [view_of(both, torch.bfloat16, dim=128), view_of(causal, torch.bfloat16)]
     if hopper:
@@ -112,7 +121,7 @@ def launch_all(hopper):
 def compiled(capability):
     hopper = capability == 90
     overlapped.takes = lambda view: hopper and view.query.dtype != torch.float32
-    driver.set_active(Absent(capability))
+    driver.set_active(AbsentDriver(capability))
     found = {}
 
     def run(self, *args, grid, warmup, **kwargs):
@@ -132,6 +141,6 @@ RUN = JITFunction.run
 if __name__ == "__main__":
     made = {str(capability): compiled(capability) for capability in (90, 80)}
     if "--store" in sys.argv:
-        kept = {"triton": triton.__version__, "sources": compiled_kernels.sources(), "needs": made}
-        compiled_kernels.STORE.write_text(json.dumps(kept, indent=1) + "\n")
+        stored = {"triton": triton.__version__, "sources": digest(), "needs": made}
+        STORE.write_text(json.dumps(stored, indent=1) + "\n")
     print(json.dumps(made))

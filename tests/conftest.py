@@ -1,8 +1,7 @@
-"""Fixtures for all tests. Shapes in annotations are checked here, and only here: the hook must come
-before the import.
+"""Fixtures for all tests.
 
-Nothing heavy is imported at the top: a run in several processes has one more, which only hands out the
-tests. What those need is in `tiny_models`, `shallow_pair` and `browsing`.
+Nothing heavy is imported at the top: of xdist's processes one only hands out the tests. What fixtures need is
+in `tiny_models`, `shallow_pair` and `browsing`.
 """
 
 import gc
@@ -12,13 +11,17 @@ import sys
 import threading
 from types import SimpleNamespace
 
-import forked
 import pytest
+import shape_checks
 
-# GPU kernels run on the CPU here; Triton reads this when it is first imported, by whomever.
-os.environ["TRITON_INTERPRET"] = "1"
-# At Ray's own 15 a busy machine hardly lets a worker work.
-os.environ["RAY_worker_niceness"] = "0"  # noqa: SIM112
+# Libraries read these when they are first imported, here and in every process that a test starts.
+os.environ.update(
+    TRITON_INTERPRET="1",  # GPU kernels run on the CPU
+    RAY_worker_niceness="0",  # at Ray's own 15 a busy machine hardly lets a worker work
+    OMP_NUM_THREADS="1",  # the processes of a run share the cores
+    TOKENIZERS_PARALLELISM="false",
+)
+shape_checks.install()
 
 # What is imported stays. Without this, a fifth of the suite's time goes into looking through all of it for
 # garbage, again and again.
@@ -28,23 +31,15 @@ gc.disable()
 if threading.current_thread() is threading.main_thread():
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# Begun first, the longest before the others, so that no process is left alone with one at the end. A file
-# stays in one process, which makes its fixtures once (`--dist loadfile --no-loadscope-reorder`).
-LONG = """documentation notebooks engine documented_commands studies interventions live_page every_measure
-compiled_kernels newcomer fused provenance harness viewer training extending command_line claims families
-real_model region_flow causal_studies decode control evaluate twin pair live_runs answers streamed_traces
-long_traces causal_tools cached_replay report_page blocks capture live_server damaged_checkpoints
-saved_traces""".split()
-
 # Every file has one tier, which is the marker of its tests: `attack` in the folder of that name, these, and
 # `unit` for all others. `make unit` runs those: a tier of 90 s, so what takes longer than it tells goes here.
 TIERS = {
-    "browser": "judged_answers live_page live_server report_page step_numbers viewer".split(),
     "slow": """adapters answers cached_replay causal_studies causal_tools claims command_line compiled_kernels
 control documentation documented_commands engine evaluate every_measure extending families fused gallery gpus
 harness interventions intervals live_runs long_studies long_traces measuring model_spec movement needs
 newcomer notebooks pair planted_verdicts platforms provenance real_model region_flow registration
 streamed_traces studies tokens_at_steps training twin twin_training""".split(),
+    "browser": "judged_answers live_page live_server report_page step_numbers viewer".split(),
 }
 
 
@@ -56,20 +51,13 @@ def tier(path):
     return next((tier for tier, names in TIERS.items() if name in names), "unit")
 
 
-def pytest_configure(config):
-    if os.environ.get("PYTEST_XDIST_WORKER") or not config.getoption("numprocesses", None):
-        forked.imported()
-        forked.worker_server()
-    elif sys.platform == "linux":
-        config.add_cleanup(forked.start(config))
-
-
 @pytest.hookimpl(tryfirst=True)  # before `-m` selects
 def pytest_collection_modifyitems(items):
-    place = {f"test_{name}.py": i for i, name in enumerate(LONG)}
-    items.sort(key=lambda item: place.get(item.path.name, len(LONG)))
+    """Put slow files first, so that no process is left alone with one at the end."""
+    order = [*TIERS, "attack", "unit"]
     for item in items:
         item.add_marker(tier(item.path))
+    items.sort(key=lambda item: order.index(tier(item.path)))
 
 
 def pytest_collection_finish():

@@ -156,7 +156,7 @@ def test_tiers_name_test_files_that_are_there_and_each_once():
     named = [name for names in conftest.TIERS.values() for name in names]
     assert len(set(named)) == len(named)
     there = {path.stem.removeprefix("test_") for path in tests.rglob("test_*.py")}
-    assert {*named, *conftest.LONG} <= there
+    assert {*named} <= there
     tiers = {conftest.tier(path) for path in tests.rglob("test_*.py")}
     assert tiers == {"unit", "browser", "attack", "slow"}
 

@@ -4,14 +4,13 @@ import json
 import os
 import subprocess
 import sys
-from pathlib import Path
 
-import compiled_kernels
 import pytest
 
 triton = pytest.importorskip("triton", reason="Triton has no build for this platform")
 
-SCRIPT = Path(__file__).with_name("compile_kernels.py")
+import compile_kernels
+
 OWN = {"hopper.column_sums", "hopper_rows.row_sums"}
 ALL = {
     *("kernels.offsets", "kernels.column_sums", "kernels.row_sums"),
@@ -25,24 +24,25 @@ ALL = {
 
 @pytest.fixture(scope="module")
 def compiled(tmp_path_factory):
-    """What every kernel needs, by capability: as it was stored, where the compiler is the same; else now, in
-    one process, since importing takes as long as compiling."""
-    stored = json.loads(compiled_kernels.STORE.read_text())
+    """Registers and stacks by capability: stored ones where the compiler is the same, else compiled now."""
+    stored = json.loads(compile_kernels.STORE.read_text())
     if stored["triton"] == triton.__version__:
         return stored["needs"]
     environment = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"}
     environment["TRITON_CACHE_DIR"] = str(tmp_path_factory.mktemp("compiled"))
     environment["TRITON_DISABLE_LINE_INFO"] = "1"  # which changes no instruction, and takes a tenth
-    done = subprocess.run([sys.executable, SCRIPT], capture_output=True, text=True, env=environment)
+    done = subprocess.run(
+        [sys.executable, compile_kernels.__file__], capture_output=True, text=True, env=environment
+    )
     assert done.returncode == 0, done.stderr[-3000:]
     return json.loads(done.stdout.splitlines()[-1])
 
 
 def test_what_is_stored_is_of_these_kernels():
     """Compiling them all takes half a minute: it is done when one of them has changed."""
-    stored = json.loads(compiled_kernels.STORE.read_text())
+    stored = json.loads(compile_kernels.STORE.read_text())
     remedy = "the kernels have changed: run python tests/compile_kernels.py --store"
-    assert stored["sources"] == compiled_kernels.sources(), remedy
+    assert stored["sources"] == compile_kernels.digest(), remedy
 
 
 def test_every_kernel_compiles_for_hopper(compiled):

@@ -1,7 +1,7 @@
 """The GPU kernels, run on the CPU by Triton's interpreter, against the float64 reference."""
 
-import sys
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -9,23 +9,12 @@ import torch
 
 pytest.importorskip("triton", reason="Triton has no build for this platform")
 
-import interpreter
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_statistics import close, rounding_of_entropy, views
 from tiny_models import sampler_for
-
-# Kernels are read as source by Triton: the shape checker must not wrap them.
-hooks = [finder for finder in sys.meta_path if type(finder).__module__.startswith("jaxtyping")]
-sys.meta_path[:] = [finder for finder in sys.meta_path if finder not in hooks]
-from floatscope.attention.gpu import (  # noqa: F401
-    few_kernels,
-    kernels,
-    strongest_kernels,
-    vector_kernels,
-)
-
-sys.meta_path[:0] = hooks
+from triton import language
+from triton.runtime import interpreter
 
 from floatscope.attention import backend, captured, reference
 from floatscope.attention.cpu import closed_form, norms
@@ -37,16 +26,17 @@ from floatscope.attention.shapes import one_hot
 
 
 @pytest.fixture(scope="module", autouse=True)
-def quick_interpreter():
-    with interpreter.quick():
-        yield
+def language_patched_once():
+    """Put the interpreter's functions into Triton's language once.
 
-
-@pytest.fixture
-def without_overflow_checks():
-    """For whole traces: `test_kernels_equal_the_reference` and its like run the same kernels with them."""
-    with interpreter.without_overflow_checks():
+    The interpreter does so at every call of a function, inside kernels too: half of a kernel's time.
+    """
+    names = SimpleNamespace(__globals__={"tl": language, "core": language.core})
+    scope = interpreter._patch_lang(names)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(interpreter, "_patch_lang", lambda fn: interpreter._LangPatchScope())
         yield
+    scope.restore()
 
 
 def small(family, folder, layers=2):
@@ -241,7 +231,6 @@ def test_strongest_keys_under_a_mask():
     assert torch.equal(key[0].long()[some], expected_key[some])
 
 
-@pytest.mark.usefixtures("without_overflow_checks")
 @pytest.mark.parametrize("family", ["LLaDA", "Dream", "Llama"])
 def test_a_whole_trace_is_the_same(models, family, monkeypatch):
     """Through the capture and the recorder, with padding; the causal one with a KV cache."""
@@ -249,7 +238,6 @@ def test_a_whole_trace_is_the_same(models, family, monkeypatch):
     traced_alike(model, ["Hello", "Hi"], sampler_for(model, length=2, steps=2), monkeypatch)
 
 
-@pytest.mark.usefixtures("without_overflow_checks")
 @pytest.mark.parametrize("family", ["LLaDA", "Dream", "Llama"])
 def test_anchors_are_found_by_the_kernels_too(models, family, monkeypatch):
     """Hidden columns are chosen by what the kernels measure; the answers are the same."""
@@ -285,7 +273,6 @@ def traced_alike(model, prompts, sampler, monkeypatch, **options):
 PROMPTS = ["Hello there, how are", "Hi"]  # more keys than a tile holds, and padding
 
 
-@pytest.mark.usefixtures("without_overflow_checks")
 @pytest.mark.filterwarnings("ignore:statistics take the slower path")
 @pytest.mark.parametrize("family", ["LLaDA", "Llama"])
 def test_rows_where_only_some_layers_fit(tmp_path, family, monkeypatch):
@@ -297,7 +284,6 @@ def test_rows_where_only_some_layers_fit(tmp_path, family, monkeypatch):
         traced_alike(model, PROMPTS, sampler_for(model, length=2, steps=1), monkeypatch)
 
 
-@pytest.mark.usefixtures("without_overflow_checks")
 @pytest.mark.parametrize("family", ["LLaDA", "Llama"])
 def test_a_trace_without_attentions_own_log_sum_exp(models, family, monkeypatch):
     model = models[family]
@@ -305,7 +291,6 @@ def test_a_trace_without_attentions_own_log_sum_exp(models, family, monkeypatch)
     traced_alike(model, PROMPTS, sampler_for(model, length=2, steps=1), monkeypatch)
 
 
-@pytest.mark.usefixtures("without_overflow_checks")
 def test_kernels_that_do_not_fit_the_gpu(models, monkeypatch):
     """Every launch refused: blocked serves, padding rows poison nothing."""
     from triton.runtime.errors import OutOfResources
@@ -362,7 +347,6 @@ def test_what_does_not_fit_falls_back_with_one_notice(monkeypatch):
     )  # no second notice: it would be an error
 
 
-@pytest.mark.usefixtures("without_overflow_checks")
 @pytest.mark.parametrize("queries", [5, 66])  # few rows have kernels of their own
 @pytest.mark.parametrize("kind", ["all", "causal", "masked"])
 def test_column_sums_by_kernels(queries, kind, monkeypatch):

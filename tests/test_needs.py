@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 import test_expert_routing
 import xarray as xr
-from kept import keeping
 from planted import random_attention, trace_of
 
 import floatscope as fs
@@ -16,6 +15,10 @@ from floatscope.studies.kept_models import KeptModels
 from floatscope.studies.library.geometry import PartsByRule
 from floatscope.studies.worker import ShardWorker
 
+VARIABLES = {  # of a trace, by statistic
+    name: [array.name for array in row.arrays if array.name != "rows_counted"]
+    for name, row in fs.statistics.STATISTICS.items()
+} | {"rows": ("row_key", "row_weight", "row_flow")}
 HEAD = ZScore(2.0, per_head=True)
 EVERY = {name: measure() for name, measure in MEASURES.items()} | {
     "absorption of heads": Absorption(rule=HEAD),
@@ -26,6 +29,16 @@ EVERY = {name: measure() for name, measure in MEASURES.items()} | {
     "strongest key of heads": StrongestKey(per_head=True),
     "parts by rule": PartsByRule(),
 }
+
+
+def keeping(trace, statistics):
+    """Return the trace as it would be had it kept these statistics alone."""
+    data = trace.data
+    if "column_mean" not in data:
+        data = data.assign(column_mean=data["column_sum"].mean("head", skipna=False))
+    remaining = {variable for name in statistics for variable in VARIABLES[name]}
+    left_out = {variable for names in VARIABLES.values() for variable in names} - remaining
+    return fs.Trace(data.drop_vars(left_out, errors="ignore"))
 
 
 @pytest.fixture(scope="module")

@@ -63,32 +63,30 @@ REPORTS = """
     from floatscope.studies import Findings
     from floatscope.studies.results import write_results
 
-    findings = Findings(sys.argv[1])
+    findings = Findings(sys.argv[3])
     write_results(findings)
     assert save_figures(findings, findings.run.make_folder("figures"), ["svg"])
     print(write_report(findings).read_text(encoding="utf-8"))
 """
 
 
-def run_without(code, *arguments):
+def run_without(*parts, arguments):
     """Run code in a Python without what Linux alone has."""
-    code = textwrap.dedent(WITHOUT) + textwrap.dedent(code)
+    code = "".join(map(textwrap.dedent, (WITHOUT, *parts)))
     command = [sys.executable, "-W", "error", "-c", code, *map(str, arguments)]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
 
-def test_public_names_and_traces_need_nothing_of_linux(tmp_path):
-    run_without(READS, STORED, tmp_path / "copy.zarr")
-    assert [path.name for path in tmp_path.iterdir()] == ["copy.zarr"]
-
-
-def test_report_needs_nothing_of_linux(tmp_path):
+def test_public_names_traces_and_reports_need_nothing_of_linux(tmp_path):
     model = tiny.write("LLaDA", tmp_path / "model", tiny.Shape(context=1024))
     asked = {"studies": ["structure"], "models": [str(model)], "data": "world:one", "limit": 2}
     run(request_of({**asked, "length": 4, "view": 1}), tmp_path / "run")
-    page = run_without(REPORTS, tmp_path / "run")
+    copies = tmp_path / "copies"
+    copies.mkdir()
+    page = run_without(READS, REPORTS, arguments=(STORED, copies / "copy.zarr", tmp_path / "run"))
+    assert [path.name for path in copies.iterdir()] == ["copy.zarr"]
     assert "structure" in page and page.rstrip().endswith("</html>")
 
 

@@ -343,7 +343,7 @@ def test_every_family_says_what_it_was_tested_against():
     ours = [REGISTERED[name] for name in REGISTERED.own]
     for family in ours:
         assert family.tested and family.examples, family.name
-        assert list(family.about) == ["loads", "decodes", "cached", "traced", "tested against"]
+        assert list(family.about) == ["weights from", "decodes", "KV cache", "compared with"]
     assert {*FORWARDS, *FAMILIES} == {family.name for family in ours}  # none is left out of both
 
 

@@ -55,7 +55,7 @@ class Family:
         gguf: whether GGUF files of llama.cpp are read too. False by default.
         keeps: whether the network accepts a KV cache. True by default.
         experts: whether some layers are mixtures of experts. False by default.
-        tested: what the implementation was tested against, in words.
+        tested: what the implementation was compared with in tests, in words.
 
     Example:
         ```python
@@ -100,16 +100,14 @@ class Family:
     @property
     def about(self) -> dict[str, str]:
         """What can be done with the family's models, in words, as lists show it."""
-        blocks = "in blocks" + (f" of {self.block}" if self.block else ", block=N")
+        blocks = "in blocks" + (f" of {self.block}" if self.block else " (set `block=`)")
         ways = {Direction.CAUSAL: "left to right", Direction.BIDIRECTIONAL: "by unmasking"}
-        caches = {Direction.CAUSAL: "exactly", Direction.BIDIRECTIONAL: "approximately"}
-        cached = caches.get(self.direction, "exactly, by block") if self.keeps else "no"
+        caches = {Direction.CAUSAL: "exact", Direction.BIDIRECTIONAL: "approximate"}
         return {
-            "loads": "safetensors, GGUF" if self.gguf else "safetensors",
+            "weights from": "safetensors, GGUF" if self.gguf else "safetensors",
             "decodes": ways.get(self.direction, blocks),
-            "cached": cached,
-            "traced": "everything, experts too" if self.experts else "everything",
-            "tested against": self.tested or "nothing yet",
+            "KV cache": caches.get(self.direction, "exact, by block") if self.keeps else "none",
+            "compared with": self.tested or "nothing yet",
         }
 
     @property

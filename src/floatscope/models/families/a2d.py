@@ -22,7 +22,7 @@ def _of(name: str, network: str, **more: Any) -> Family:
         shift=0,
         grid=Grid.PADDED,
         examples=f"Tiny-A2D from {name}",
-        tested="its arithmetic in float64, its published code",
+        tested="float64 reference, published code",
         **more,
     )
 

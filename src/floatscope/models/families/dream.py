@@ -29,5 +29,5 @@ DREAM = Family(
     tokenizer="Qwen2Tokenizer",
     gguf=True,
     examples="Dream-7B Base and Instruct, Dream-Coder, DiffuCoder",
-    tested="transformers' eager attention",
+    tested="eager attention",
 )

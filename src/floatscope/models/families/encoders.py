@@ -46,7 +46,7 @@ def _of(name: str, architectures: tuple[str, ...], network: str, **more: Any) ->
         translate=_translate,
         unused=_UNUSED,
         keeps=False,
-        tested="its arithmetic in float64, and transformers' own class",
+        tested="float64 reference, transformers' own class",
         **more,
     )
 

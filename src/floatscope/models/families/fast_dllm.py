@@ -17,5 +17,5 @@ FAST_DLLM = Family(
     mask_id=151665,
     mask_vocab=(151936,),
     examples="Fast-dLLM v2 1.5B and 7B",
-    tested="its arithmetic in float64",
+    tested="float64 reference",
 )

@@ -100,5 +100,5 @@ LLADA = Family(
     fp32_rope=True,
     gguf=True,
     examples="LLaDA-8B Base, Instruct, 1.5",
-    tested="its arithmetic in float64, transformers' eager attention",
+    tested="float64 reference, eager attention",
 )

@@ -69,5 +69,5 @@ LLADA2 = Family(
     },
     examples="LLaDA 2.0 mini, LLaDA 2.1 mini",
     experts=True,
-    tested="its arithmetic in float64, its published code",
+    tested="float64 reference, published code",
 )

@@ -65,5 +65,5 @@ LLADA_MOE = Family(
     gguf=True,
     examples="LLaDA-MoE-7B-A1B Base and Instruct",
     experts=True,
-    tested="its arithmetic in float64, its published code",
+    tested="float64 reference, published code",
 )

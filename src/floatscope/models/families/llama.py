@@ -10,6 +10,6 @@ LLAMA = Family(
     architectures=("LlamaForCausalLM",),
     network="transformers:LlamaForCausalLM",
     gguf=True,
-    examples="Llama-2, Llama-3.x, SmolLM2 (also as GGUF)",
-    tested="transformers' eager attention, SmolLM2 as published",
+    examples="Llama-2, Llama-3.x, SmolLM2",
+    tested="eager attention, SmolLM2's published weights",
 )

@@ -40,5 +40,5 @@ NEMOTRON = Family(
     translate=translate,
     key_mapping={r"^encoder\.": "model.", r"^diffusion_head\.": "lm_head."},
     examples="Nemotron-Labs-Diffusion 3B, 8B, 14B",
-    tested="its arithmetic in float64",
+    tested="float64 reference",
 )

@@ -11,5 +11,5 @@ QWEN2 = Family(
     network="transformers:Qwen2ForCausalLM",
     gguf=True,
     examples="Qwen2, Qwen2.5",
-    tested="transformers' eager attention",
+    tested="eager attention",
 )

@@ -11,5 +11,5 @@ QWEN3 = Family(
     network="transformers:Qwen3ForCausalLM",
     gguf=True,
     examples="Qwen3",
-    tested="transformers' eager attention",
+    tested="eager attention",
 )

@@ -37,5 +37,5 @@ RND1 = Family(
     gguf=True,
     examples="RND1-Base-0910",
     experts=True,
-    tested="its arithmetic in float64, its published code",
+    tested="float64 reference, published code",
 )

@@ -19,5 +19,5 @@ SDAR = Family(
     mask_id=151669,
     mask_vocab=(151936,),
     examples="SDAR 1.7B to 8B Chat, TraDo 4B and 8B",
-    tested="its arithmetic in float64",
+    tested="float64 reference",
 )

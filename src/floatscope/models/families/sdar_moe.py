@@ -16,5 +16,5 @@ SDAR_MOE = replace(
     network="transformers:Qwen3MoeForCausalLM",
     examples="SDAR-30B-A3B-Chat",
     experts=True,
-    tested="its arithmetic in float64, and transformers' own class",
+    tested="float64 reference, transformers' own class",
 )

@@ -28,5 +28,8 @@ if TYPE_CHECKING:
     from .massive import MassiveActivations
     from .kv_drift import KVDrift
     from .experts import ExpertRouting
+    from .coverage import Coverage
+    from .reuse import Reuse
+    from .overlap import Overlap
 
 MEASURES.offer(__name__, lazily(__name__), called={"AttentionEntropy": "entropy"})

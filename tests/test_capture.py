@@ -288,7 +288,7 @@ def test_rows_of_prompts_that_reveal_unequal_numbers(exact):
 @pytest.mark.parametrize("inference", [True, False])
 def test_attention_overheard_on_a_cpu_is_stock_attention(dtype, inference):
     """Bit for bit, whatever the mask; and the log-sum-exp is that of the scores."""
-    from floatscope.attention.overhear import OverhearOnCPU, attend
+    from floatscope.attention.lse_capture import CpuLseCapture, attend
     from floatscope.models import attention_hook
 
     sdpa = torch.nn.functional.scaled_dot_product_attention
@@ -314,7 +314,7 @@ def test_attention_overheard_on_a_cpu_is_stock_attention(dtype, inference):
         if mask is not None:
             added = torch.zeros(seen.shape).masked_fill(~seen, -torch.inf)
             score = score + (added if mask is seen else mask.double())
-        lse = OverhearOnCPU(
+        lse = CpuLseCapture(
             attention_hook.Call(0, torch.nn.Identity(), query, key, value, None, False, 1.0)
         ).lse(query)
         assert lse is not None
@@ -326,14 +326,14 @@ def test_where_attention_has_no_kernel_nothing_is_heard():
     """SDPA's plain arithmetic, which keeps no log-sum-exp, gives what it gives."""
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
-    from floatscope.attention.overhear import OverhearOnCPU
+    from floatscope.attention.lse_capture import CpuLseCapture
     from floatscope.models import attention_hook
 
     q = torch.randn(1, 2, 5, 8)
     call = attention_hook.Call(0, torch.nn.Identity(), q, q, q, None, False, 8**-0.5)
     with torch.inference_mode(), sdpa_kernel(SDPBackend.MATH):
         stock = attention_hook.compute_attention(call)
-        with OverhearOnCPU(call) as ear:
+        with CpuLseCapture(call) as ear:
             heard = attention_hook.compute_attention(call)
     assert torch.equal(stock, heard) and ear.lse(q) is None
 
@@ -342,7 +342,7 @@ def test_where_attention_has_no_kernel_nothing_is_heard():
 @pytest.mark.parametrize("heads", [4, 2])
 def test_transformers_own_function_is_what_listens(mask, heads):
     """Its code, whatever it does around SDPA; afterwards the call is as it was."""
-    from floatscope.attention.overhear import OverhearOnCPU
+    from floatscope.attention.lse_capture import CpuLseCapture
     from floatscope.models import attention_hook
 
     generator = torch.Generator().manual_seed(0)
@@ -353,7 +353,7 @@ def test_transformers_own_function_is_what_listens(mask, heads):
     call = attention_hook.Call(0, module, query, key, value, seen, mask is None, 0.3)
     with torch.inference_mode():
         stock = attention_hook.compute_attention(call)
-        with OverhearOnCPU(call) as ear:
+        with CpuLseCapture(call) as ear:
             heard = attention_hook.compute_attention(call)
     assert torch.equal(stock, heard) and call.attention is None
     assert ear.lse(query) is not None and ear.lse(query) is None  # it is given once
@@ -362,17 +362,17 @@ def test_transformers_own_function_is_what_listens(mask, heads):
 @pytest.mark.parametrize("family", ["LLaDA", "Dream"])
 def test_layers_measured_together_are_what_they_are_alone(models, family, monkeypatch):
     """With room for all of them, or for one at a time; and the room is given back."""
-    from floatscope.attention.cpu import together
+    from floatscope.attention.cpu import layer_batch
 
     model, sampler = models[family], fs.Confidence(steps=2, length=4)
     keep, found = ["mass", "groups", "entropy", "flow"], []
     for short, room in ((0, 1), (1 << 17, 1 << 21), (1 << 17, 1)):
-        monkeypatch.setattr(together, "_SHORT", short)
-        monkeypatch.setattr(together, "_ROOM", room)
-        monkeypatch.setattr(together, "_kept", threading.local())
+        monkeypatch.setattr(layer_batch, "_SHORT", short)
+        monkeypatch.setattr(layer_batch, "_ROOM", room)
+        monkeypatch.setattr(layer_batch, "_thread_memory", threading.local())
         both = model.trace(["Hello there", "there Hello"], sampler, keep=keep, heads=[1, 2])
         found.append(both[1])
-        assert (getattr(together._kept, "room", None) is not None) == (short > 0)
+        assert (getattr(layer_batch._thread_memory, "room", None) is not None) == (short > 0)
     for name in ("column_sum", "entropy", "flow"):
         alone, *others = (trace.data[name].values for trace in found)
         for other in others:

@@ -11,7 +11,7 @@ from planted import random_attention, trace_of
 
 import floatscope as fs
 from floatscope.cli.report import inches
-from floatscope.plots.drawing import asked, panels, save, two_lines
+from floatscope.plots.drawing import figure_size, panels, save, two_lines
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +45,7 @@ def test_panels_that_do_not_fit_stand_below_each_other(found):
     assert places(3.3) == 1 and places(6.8) == 2
     assert found.plot().get_size_inches().tolist() == [6.6, 2.3]  # nobody asked: as on a page
     assert found.plot(width=3.3, height=5).get_size_inches().tolist() == [3.3, 5]
-    with asked(width=3.3), panels(2, 3, count=4) as (figure, axes):
+    with figure_size(width=3.3), panels(2, 3, count=4) as (figure, axes):
         assert axes.shape == (2, 3) and axes[1, 1] is None and len(figure.axes) == 4
 
 

@@ -21,7 +21,7 @@ from floatscope.attention.cpu import closed_form, norms
 from floatscope.attention.gpu import few, fused, vectors
 from floatscope.attention.gpu import strongest as peaks
 from floatscope.attention.gpu.overlapped import _matrix
-from floatscope.attention.overhear import Overhear
+from floatscope.attention.lse_capture import LseCapture
 from floatscope.attention.shapes import one_hot
 
 
@@ -196,12 +196,12 @@ def test_a_log_sum_exp_of_our_own(view, scarce):
 
 def test_few_queries_are_not_asked_for_theirs():
     """cuDNN's kernel for them gives other last bits when asked; all other statistics need none."""
-    from floatscope.attention import overhear
+    from floatscope.attention import lse_capture
 
     asked = []
 
-    for n in (1, overhear.FEW - 1, overhear.FEW):
-        ear = overhear.Overhear()
+    for n in (1, lse_capture.FEW - 1, lse_capture.FEW):
+        ear = lse_capture.LseCapture()
         q = torch.zeros(1, 2, n, 8)
 
         def kernel(*args, n=n):
@@ -209,13 +209,13 @@ def test_few_queries_are_not_asked_for_theirs():
             return torch.zeros(1)
 
         kernel.__name__ = "kernel"
-        known = overhear._TOLD
-        overhear._TOLD = (kernel,)
+        kernels = lse_capture._LSE_ON_REQUEST
+        lse_capture._LSE_ON_REQUEST = (kernel,)
         try:
             ear.__torch_dispatch__(kernel, (), (q, q, q, None, False))
         finally:
-            overhear._TOLD = known
-    assert asked == [(1, False), (overhear.FEW - 1, False), (overhear.FEW, True)]
+            lse_capture._LSE_ON_REQUEST = kernels
+    assert asked == [(1, False), (lse_capture.FEW - 1, False), (lse_capture.FEW, True)]
 
 
 def test_strongest_keys_under_a_mask():
@@ -287,7 +287,7 @@ def test_rows_where_only_some_layers_fit(tmp_path, family, monkeypatch):
 @pytest.mark.parametrize("family", ["LLaDA", "Llama"])
 def test_a_trace_without_attentions_own_log_sum_exp(models, family, monkeypatch):
     model = models[family]
-    monkeypatch.setattr(Overhear, "lse", lambda self, query: None)
+    monkeypatch.setattr(LseCapture, "lse", lambda self, query: None)
     traced_alike(model, PROMPTS, sampler_for(model, length=2, steps=1), monkeypatch)
 
 
@@ -300,7 +300,7 @@ def test_kernels_that_do_not_fit_the_gpu(models, monkeypatch):
 
     backend._notice.cache_clear()
     model = models["Llama"]
-    monkeypatch.setattr(Overhear, "lse", lambda self, query: None)
+    monkeypatch.setattr(LseCapture, "lse", lambda self, query: None)
     monkeypatch.setattr(fused, "sums", refuse)
     monkeypatch.setattr(few, "measured", refuse)
     with pytest.warns(UserWarning, match="does not fit this GPU"):
@@ -329,7 +329,7 @@ def test_weights_are_not_taken_for_a_log_sum_exp():
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
     q = torch.randn(1, 2, 1, 8)
-    with torch.inference_mode(), sdpa_kernel(SDPBackend.MATH), Overhear() as ear:
+    with torch.inference_mode(), sdpa_kernel(SDPBackend.MATH), LseCapture() as ear:
         torch.nn.functional.scaled_dot_product_attention(q, q, q)
     assert ear.lse(q) is None
 
@@ -396,11 +396,11 @@ def test_layouts_the_copy_engine_reads():
 
 def test_attention_is_told_to_keep_its_log_sum_exp():
     """The argument that says so is where we think it is, in both kernels that have one."""
-    from floatscope.attention.overhear import _TOLD
+    from floatscope.attention.lse_capture import _LSE_ON_REQUEST
 
-    for kernel in _TOLD:
+    for kernel in _LSE_ON_REQUEST:
         assert kernel._schema.arguments[4].name == "compute_log_sumexp"
-    with Overhear() as ear:
+    with LseCapture() as ear:
         q = torch.randn(1, 2, 5, 8)
         torch.nn.functional.scaled_dot_product_attention(q, q, q)
     torch.testing.assert_close(ear.lse(q), (q @ q.mT / 8**0.5).logsumexp(-1))
@@ -435,14 +435,14 @@ def test_few_rows_are_the_reference(n, edited, monkeypatch):
     found = few.measured(view, True)
     same(backend.sums(found), reference.sums(view), view)
     # A mask that was edited hides more than direction does.
-    assert ("score" not in found.few.arrays) == edited
+    assert ("score" not in found.few_sums.arrays) == edited
     if not edited:
         fast, slow = backend.columns(found), closed_form.columns(view)
         assert torch.equal(fast["viewers"], slow["viewers"])
         for name in ("score", "cosine", "query_norm", "key_norm"):
             close(fast[name] * labels.real, slow[name] * labels.real)
     begin = min(1, n - 1)
-    number, weight = few.strongest(found.few, begin, n, 4)
+    number, weight = few.strongest(found.few_sums, begin, n, 4)
     whole = reference.attention(view)[:, :, begin:].float()
     close(weight, captured.strongest(whole, 4)[1])
     close(whole.gather(-1, number.long()), weight)

@@ -147,7 +147,7 @@ def test_measures_follow_or_refuse(trace):
     ]
     for measure in following:
         measure(trace)
-    with_window = "see a window.*Trace with layers=\\[0\\], which see everything"
+    with_window = "see only a window.*Trace with layers=\\[0\\], which see every position"
     for measure in (
         fs.measures.Drift(),
         fs.measures.Dynamics(),

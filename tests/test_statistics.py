@@ -110,7 +110,7 @@ def test_flow_and_groups_come_out_of_column_sums_by_region(view, n_groups):
     own = labels.region[:, labels.region.shape[1] - labels.group.shape[1] :]
     group = torch.where(labels.group >= 0, own.clamp(max=n_groups - 1), -1)
     view = replace(view, labels=replace(labels, group=group, n_groups=n_groups))
-    by_region = ByRegion.of(view.labels)
+    by_region = ByRegion.from_labels(view.labels)
     assert by_region is not None
     sums = blocked.sums(replace(view, labels=by_region.labels), entropy=False, regions=False)
     slow = reference.sums(view)
@@ -123,7 +123,7 @@ def test_flow_and_groups_come_out_of_column_sums_by_region(view, n_groups):
         and bool((own[:, -1] == own[:, -2]).all())
     ):
         apart = torch.cat([group[:, :-1], group[:, -1:] + n_groups], dim=1)
-        assert ByRegion.of(replace(labels, group=apart, n_groups=2 * n_groups)) is None
+        assert ByRegion.from_labels(replace(labels, group=apart, n_groups=2 * n_groups)) is None
 
 
 @settings(max_examples=150, deadline=None)

@@ -43,7 +43,7 @@ def test_parts_of_all_kinds_arrive(threads):
         (lambda x: np.where(x[:, 0] > 100, x[:, 0], -1).astype(np.int64), keys),
     ]
     for share in transfer.shares(parts, threads):
-        transfer._put(values, share)
+        transfer._copy_parts(values, share)
     np.testing.assert_array_equal(whole[:, :6], values[1][:, 2:].astype(np.float16))
     assert np.isnan(whole[:, 6:]).all()
     np.testing.assert_array_equal(keys, np.where(values[:, 0] > 100, values[:, 0], -1))

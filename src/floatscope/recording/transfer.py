@@ -67,7 +67,7 @@ class _Posted:
     pinned: Tensor | None = None  # the tensor's only place
 
 
-class Outbox:
+class HostCopier:
     """Transfers tensors for one sender: `post`, then `ready`, later `send`; `settle` at the end."""
 
     def __init__(self, device: torch.device) -> None:
@@ -90,14 +90,14 @@ class Outbox:
         if self.cuda and slot.pinned:
             self._queue.append(_Posted(values, pinned=slot.tensor))
         else:
-            self.post_parts(values, [(_whole, slot.tensor.numpy())])
+            self.post_parts(values, [(_identity, slot.tensor.numpy())])
 
     def post_parts(self, tensor: Tensor, parts: Sequence[Part]) -> None:
         """Copy parts of a tensor, each to its destination."""
         if self.cuda:
             self._queue.append(_Posted(tensor.contiguous(), parts))
         else:
-            _put(tensor.cpu().numpy(), parts)
+            _copy_parts(tensor.cpu().numpy(), parts)
 
     def ready(self) -> None:
         """Mark everything launched so far as the condition for sending what was posted."""
@@ -128,7 +128,7 @@ class Outbox:
                 end.record(self._stream)
                 self._copied.append(_Copied(end, size))
                 self._pending.append(self._copied[-1])
-        while sum(one.size for one in self._copied) > _UNITS * _UNIT:  # which the device holds
+        while sum(c.size for c in self._copied) > _UNITS * _UNIT:  # bytes that the device holds
             self._copied.popleft().result()
 
     def _moved(self, tensor: Tensor, parts: Sequence[Part]) -> Flight:
@@ -159,8 +159,8 @@ class Outbox:
         if self.cuda:
             pending, self._pending, self._before = self._pending, [], []
             self._copied.clear()
-            for one in pending:
-                one.result()
+            for transfer in pending:
+                transfer.result()
 
     def settle(self) -> None:
         """Wait for everything, and end the threads."""
@@ -175,9 +175,9 @@ class Outbox:
         try:
             arrived.synchronize()
             if host.nbytes < _WORTH:
-                _put(host.numpy(), parts)
+                _copy_parts(host.numpy(), parts)
             else:
-                list(_movers().map(partial(_put, host.numpy()), shares(parts, _THREADS)))
+                list(_movers().map(partial(_copy_parts, host.numpy()), shares(parts, _THREADS)))
         finally:
             self._room.release(units)
 
@@ -211,39 +211,39 @@ def _dealt(sizes: tuple[tuple[int, int], ...], n: int) -> list[list[tuple[int, s
 
     `sizes` has the rows and bytes of each part.
     """
-    each = -(-sum(size for _, size in sizes) // n)
+    share_bytes = -(-sum(size for _, size in sizes) // n)
     pieces: list[tuple[int, int, slice | None]] = []
     for i, (rows, size) in enumerate(sizes):
-        at_once = max(1, rows * each // max(1, size))
+        at_once = max(1, rows * share_bytes // max(1, size))
         if at_once >= rows:
             pieces.append((size, i, None))
             continue
         for start in range(0, rows, at_once):
-            some = slice(start, min(rows, start + at_once))
-            pieces.append((size * (some.stop - start) // rows, i, some))
-    found: list[list[tuple[int, slice | None]]] = [[] for _ in range(min(n, len(pieces)))]
-    filled = [(0, share) for share in range(len(found))]
+            piece_rows = slice(start, min(rows, start + at_once))
+            pieces.append((size * (piece_rows.stop - start) // rows, i, piece_rows))
+    dealt: list[list[tuple[int, slice | None]]] = [[] for _ in range(min(n, len(pieces)))]
+    filled = [(0, share) for share in range(len(dealt))]
     for size, i, rows_of_it in sorted(pieces, key=lambda piece: -piece[0]):
         before, least = heapq.heappop(filled)
-        found[least].append((i, rows_of_it))
+        dealt[least].append((i, rows_of_it))
         heapq.heappush(filled, (before + size, least))
-    return found
+    return dealt
 
 
 def _piece(pick: Pick, place: np.ndarray, rows: slice | None) -> Part:
-    return (pick, place) if rows is None else (partial(_some, pick, rows), place[rows])
+    return (pick, place) if rows is None else (partial(_pick_rows, pick, rows), place[rows])
 
 
-def _some(pick: Pick, some: slice, values: np.ndarray) -> np.ndarray:
-    found = pick(values)
-    return found[some] if found.ndim else found  # one number goes everywhere
+def _pick_rows(pick: Pick, rows: slice, values: np.ndarray) -> np.ndarray:
+    picked = pick(values)
+    return picked[rows] if picked.ndim else picked  # one number goes everywhere
 
 
-def _whole(values: np.ndarray) -> np.ndarray:
+def _identity(values: np.ndarray) -> np.ndarray:
     return values
 
 
-def _put(values: np.ndarray, parts: Sequence[Part]) -> None:
+def _copy_parts(values: np.ndarray, parts: Sequence[Part]) -> None:
     places = [torch.from_numpy(place) for _, place in parts]
     picked = [torch.from_numpy(pick(values)) for pick, _ in parts]
     torch._foreach_copy_(places, picked)

@@ -56,12 +56,12 @@ def _of_all(
     weight[:, :, 0] = labels.counted[..., 0]
     torch.div(labels.counted[..., 0], norm[..., 0].clamp_min_(_TINY), out=weight[:, :, 1])
     total = (weight @ query).view(b, key.shape[1], -1, d)  # (b, kv, h/kv · 2, d)
-    found = (total @ key.mT).view(b, h, 2, -1)
-    if not (found.is_cpu and labels.every_key):  # elsewhere, asking would wait
-        found *= labels.real[:, :, None]
+    products = (total @ key.mT).view(b, h, 2, -1)
+    if not (products.is_cpu and labels.every_key):  # elsewhere, asking would wait
+        products *= labels.real[:, :, None]
     return {
-        "score": found[:, :, 0],
-        "cosine": found[:, :, 1] / key_norm.clamp_min(_TINY),
+        "score": products[:, :, 0],
+        "cosine": products[:, :, 1] / key_norm.clamp_min(_TINY),
         "query_norm": mean * labels.real,
         "key_norm": key_norm,
         "viewers": labels.counting,
@@ -85,11 +85,13 @@ def _viewers(view: View) -> Callable[[Tensor, Tensor | None], Tensor]:
         sums = torch.cat([sums, torch.zeros_like(sums[:, :, :1])], dim=2)
         sums = sums if behind is not None else sums.float()
 
-        def at(place: Tensor) -> Tensor:
+        def sums_from(place: Tensor) -> Tensor:
             index = place[:, None, :, None].expand(-1, sums.shape[1], -1, sums.shape[3])
             return sums.gather(2, index)
 
-        return at(first) if behind is None else (at(first) - at(behind)).float()
+        if behind is None:
+            return sums_from(first)
+        return (sums_from(first) - sums_from(behind)).float()
 
     return suffix
 

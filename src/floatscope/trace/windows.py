@@ -28,7 +28,7 @@ def require_global(data: xr.Dataset, measure: str) -> None:
     if not is_local(data):
         return
     global_layers = [int(x) for x in data["layer"].values if int(data.attrs["reaches"][int(x)]) < 0]
-    problem = f"{measure} has one chance level for all layers, but some layers of this trace see only a window"
+    problem = f"{measure} has one level of chance for all layers, but some of these layers see only a window"
     raise UsageError(
         problem, f"Trace with layers={global_layers or [0]}, which see every position."
     )

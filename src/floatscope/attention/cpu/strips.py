@@ -1,7 +1,7 @@
 """Which query rows are computed together, and how far they see: worked out once per forward, for all layers.
 
 A strip is a run of rows that see nearly the same keys: all of its rows see the keys before `common`, and none
-those from `last` on; only keys in between may be hidden. A model in blocks or a causal model thus costs little
+those from `last` on; only keys in between may be hidden. So a model in blocks or a causal model costs little
 more than the keys that it sees. A strip is cut into tiles of rows and heads that fit a core's cache.
 """
 

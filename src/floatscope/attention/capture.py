@@ -152,7 +152,7 @@ class Capture:
 
     @contextmanager
     def recording(self, inputs: Arrays, visible: Visibility) -> Iterator[Captured | None]:
-        """Yield what will have been captured; None where no forward is watched."""
+        """Yield the capture of the recorded forward; None if no forward is watched."""
         forward, layers = self._forward, self._layers
         if forward is None:
             yield None
@@ -285,7 +285,7 @@ class Capture:
         view, forward = batch.view()
         with exactly(view.query):
             if len(self.heads) < view.query.shape[1]:
-                view = _of_heads(view, constant(self.heads, view.query.device))
+                view = _select_heads(view, constant(self.heads, view.query.device))
             entropy = not _ENTROPIES.isdisjoint(keep)
             sums = backend.sums(view, entropy=entropy, regions="flow" in keep)
             for number, layer_sums in batch.split_by_layer(sums).items():
@@ -299,7 +299,7 @@ class Capture:
         labels = forward.settled_groups if forward.settled else forward.labels
         view = View.from_call(call, forward.visible, labels, lse=layer_call.lse, state=state)
         if len(chosen) < call.query.shape[1]:
-            view = _of_heads(view, constant(chosen, call.query.device))
+            view = _select_heads(view, constant(chosen, call.query.device))
         if not _WEIGHED.isdisjoint(self.keep):
             view = backend.with_lse(view, columns="qk" in self.keep)
         return view
@@ -349,10 +349,10 @@ class Capture:
             values = compute(full_view, call)
             if statistic.compute is not None:
                 _require_arrays(statistic, values, view)
-            layer.values |= self._of_kept_heads(statistic, values)
+            layer.values |= self._select_kept_heads(statistic, values)
             if n and any(array.join is Join.SUM for array in statistic.arrays):
                 of_settled = compute(replace(view, labels=forward.settling), call)
-                part.values |= self._of_kept_heads(statistic, of_settled, Join.SUM)
+                part.values |= self._select_kept_heads(statistic, of_settled, Join.SUM)
         if n:
             arrays = STATISTICS.arrays()
             by_row = {k: v for k, v in layer.values.items() if arrays[k].join is Join.ROWS}
@@ -361,7 +361,7 @@ class Capture:
         if "kv_drift" in keep:
             self._take_drift(call, forward, layer)
         if "rows" in keep and not at_once:
-            head_view = view if isinstance(pick, slice) else _of_heads(view, pick)
+            head_view = view if isinstance(pick, slice) else _select_heads(view, pick)
             layer.held_rows = hold(head_view, *forward.rows)
 
     @cached_property
@@ -371,7 +371,7 @@ class Capture:
         functions = ((row, _function(name)) for name, row in kept_rows)
         return [(row, compute) for row, compute in functions if compute is not None]
 
-    def _of_kept_heads(
+    def _select_kept_heads(
         self, statistic: Statistic, values: Mapping[str, Tensor], join: Join | None = None
     ) -> Arrays:
         """Return the arrays of a statistic for the kept heads; with `join`, only arrays of that kind."""
@@ -485,7 +485,7 @@ class _LayerCall:
     is_chosen: bool  # False: measured for the rollout alone
 
 
-def _of_heads(view: View, heads: Int[Tensor, " n"]) -> View:
+def _select_heads(view: View, heads: Int[Tensor, " n"]) -> View:
     """Select some heads of a view; each grouped head gets its own key."""
     mask = view.mask
     return replace(

@@ -107,7 +107,7 @@ class Captured:
             layer_rows = [
                 tuple(part[:, 0] for part in self._computed([layer], rows_by_prompt))
                 if layer.held_rows is not None
-                else _picked(layer, prompt, place)
+                else _pick_rows(layer, prompt, place)
                 for layer in self.layers.values()
             ]
             on_device = moved(tuple(layer_rows), device)  # layers may lie on several
@@ -129,7 +129,7 @@ class Captured:
         return [torch.cat(part) for part in zip(*by_prompt, strict=True)]
 
 
-def _picked(layer: Layer, prompt: Tensor, place: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _pick_rows(layer: Layer, prompt: Tensor, place: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Return one layer's rows of all prompts, (all, h, _), from its candidates."""
     candidates, layer.candidates = layer.candidates, None
     if candidates is None:

@@ -55,12 +55,12 @@ class Rollout:
         if forward.visible.at is not None:
             self._state = self.fixed[layer].index_copy_(1, forward.visible.at, new)
         elif forward.cached:
-            self._state = self._grown(layer, new, forward)
+            self._state = self._append_rows(layer, new, forward)
         else:
-            self._state = self._renewed(layer, new, forward)
+            self._state = self._replace_rows(layer, new, forward)
         return self._state
 
-    def _grown(self, layer: int, new: Float[Tensor, "b q r"], forward: Forward) -> State:
+    def _append_rows(self, layer: int, new: Float[Tensor, "b q r"], forward: Forward) -> State:
         prompts = list(forward.prompts)
         if (cached := self.cached_states.get(layer)) is not None:
             new = torch.cat([_select(cached, prompts), new], dim=1)
@@ -70,7 +70,7 @@ class Rollout:
         self.cached_states[layer] = (prompts, final)
         return new
 
-    def _renewed(self, layer: int, new: Float[Tensor, "b q r"], forward: Forward) -> State:
+    def _replace_rows(self, layer: int, new: Float[Tensor, "b q r"], forward: Forward) -> State:
         """Return the new states; with an approximate cache, rows that were not recomputed keep theirs."""
         prompts = list(forward.prompts)
         cached = self.cached_states.get(layer) if forward.partial else None

@@ -156,7 +156,7 @@ def panels(
         want = _requested.get() or RequestedSize()
         axes = np.full(rows * columns, None, object)
         if want.axes:
-            axes[:count] = _of_user(count, want)
+            axes[:count] = _user_axes(count, want)
             yield want.axes[0].figure, axes.reshape(rows, columns)
             return
         across = columns
@@ -192,7 +192,7 @@ def _figure(width: float, height: float) -> Figure:
     return figure
 
 
-def _of_user(count: int, want: RequestedSize) -> Any:
+def _user_axes(count: int, want: RequestedSize) -> Any:
     """Return the user's axes. If only one panel is drawn, the others go to a figure that is never shown."""
     if want.panel is not None:
         if not 0 <= want.panel < count:

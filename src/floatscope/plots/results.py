@@ -162,7 +162,7 @@ def grid(
         x (str): Dimension across; "layer" by default.
         y (str): Dimension upwards; "head" by default.
         span (float): For lifts: a logarithmic scale from 1 / span to span. By default the scale is linear.
-        **look: Arguments for matplotlib's `pcolormesh`, such as vmin and vmax.
+        **options: Arguments for matplotlib's `pcolormesh`, such as vmin and vmax.
 
     Returns:
         What `pcolormesh` returns.
@@ -191,7 +191,7 @@ def mark(
         cells (xr.DataArray): Booleans with the dimensions `x` and `y`.
         x (str): Dimension across; "layer" by default.
         y (str): Dimension upwards; "head" by default.
-        **look: Arguments for matplotlib's `plot`, such as `marker` and `color`.
+        **options: Arguments for matplotlib's `plot`, such as `marker` and `color`.
     """
     places = zip((x, y), np.nonzero(cells.transpose(x, y).values), strict=True)
     axis.plot(*(cells[dim].values[place] for dim, place in places), linestyle="", **options)

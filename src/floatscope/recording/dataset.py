@@ -118,7 +118,7 @@ class DatasetBuilder:
     def _uniform(
         self, scale: Callable[..., np.ndarray], decoding: Decoding, steps: Sequence[int]
     ) -> tuple[tuple[str, ...], Float[np.ndarray, "..."]]:
-        """Compute a scale of uniform attention, by layer where some see a window; NaN: no such key yet."""
+        """Compute a scale of uniform attention, by layer if some are local; NaN for keys not there yet."""
         model, size, offset = self.model, decoding.canvas.shape[1], self._offset(decoding)
         of_layers = [model.reaches[layer] for layer in self.layers]
         # A window of no less than everything is none.
@@ -187,7 +187,7 @@ def _versions() -> dict[str, str]:
 
 
 def _texts(texts: Sequence[str], numbers: Int[np.ndarray, "t k"]) -> xr.Variable:
-    """Choose the text of each cell (step, key) by its number; few texts are looked at."""
+    """Return the text of each cell (step, key) from the number of its text."""
     values = text_variable(texts, ("text",), (len(texts),)).values
     return xr.Variable(("step", "key"), values[numbers], fastpath=True)
 

@@ -1,4 +1,4 @@
-"""Forwards over canvases that are given: a finished text, or steps of a trace that are read again.
+"""Run forwards over given canvases: a finished text, or the stored steps of a trace.
 
 Nothing is decoded: what stands on a canvas may come from another model, or from a person.
 """

@@ -1,4 +1,4 @@
-"""Memory for what comes from a GPU: that of traces that are gone is used again, and pinned.
+"""Reuse and pin host memory for arrays that are copied from a GPU.
 
 The system hands out fresh pages at 8 GB/s on an H200's host; a GPU writes into pinned memory at 55 GB/s, but
 to pin takes 35 ms a GB, during which nothing is launched. So large arrays come back here when nothing refers

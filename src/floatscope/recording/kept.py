@@ -75,7 +75,7 @@ class KeptSteps:
 
 @dataclass(eq=False)
 class StoredSteps:
-    """Steps on their way into a store, written by a thread in order.
+    """Steps that a thread writes into a store, in order.
 
     A step's values arrive from the device one or two steps later; until then it has memory of its own.
     """
@@ -91,7 +91,7 @@ class StoredSteps:
 
     def step(self, record: StepRecord) -> None:
         """Start the transfer of a step, and write earlier ones."""
-        self.copier.arrived()
+        self.copier.wait_sent()
         self._write(but=1)  # all steps but the last have arrived
         self.steps.append(record.step)
         self.names.update(record.values)
@@ -140,7 +140,7 @@ class PromptRecord:
 
 @dataclass(eq=False)
 class RevealedRows:
-    """The rows behind what was revealed: held on the device until they are many, then sent by prompt."""
+    """Rows that predicted revealed positions: collected on the device, then sent by prompt."""
 
     recorded: Sequence[PromptRecord]
     dtype: np.dtype
@@ -166,7 +166,7 @@ class RevealedRows:
             return
         order = np.argsort(prompts, kind="stable")
         parts_of = ([rows.key, rows.weight, rows.flow] for rows in batches)
-        key, weight, flow = (_together(parts, order) for parts in zip(*parts_of, strict=True))
+        key, weight, flow = (_join_sorted(parts, order) for parts in zip(*parts_of, strict=True))
         if padding.any():  # keys are counted from the prompt's first
             before = sent(torch.from_numpy(padding[order]), key.device)[:, None, None, None]
             key = torch.where(key >= 0, key - before, key)
@@ -184,7 +184,7 @@ class RevealedRows:
             self.copier.post_parts(tensor, parts)
 
 
-def _together(parts: tuple[Tensor, ...], order: np.ndarray) -> Tensor:
+def _join_sorted(parts: tuple[Tensor, ...], order: np.ndarray) -> Tensor:
     joined = torch.cat(parts)  # (n, l, h, _)
     if (np.diff(order) == 1).all():
         return joined

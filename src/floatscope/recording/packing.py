@@ -1,4 +1,4 @@
-"""The statistics that a recorded and replayed forward leaves behind.
+"""The statistics that a recorded and replayed forward computes.
 
 The next replay overwrites them. `step_records` copies them on the device when it splits them by prompt.
 """
@@ -20,10 +20,10 @@ from .sums import FixedSums, Joining, alone
 
 @dataclass(eq=False)
 class Packed:
-    """The results of a recorded forward; empty if nobody observed it."""
+    """The results of a recorded forward; empty if no capture was active."""
 
     values: list[tuple[Array, Tensor]] = field(default_factory=list)
-    nobodys: Bool[Tensor, "b k"] | None = None  # padding, and columns that are not filled yet
+    unused: Bool[Tensor, "b k"] | None = None  # padding, and columns that are not filled yet
     candidates: Candidates | None = None  # rows that may be revealed: of all layers,
     held_layers: dict[int, Layer] = field(default_factory=dict)  # or what to compute them from
 
@@ -70,7 +70,7 @@ class Packing:
             join = self.sums.join(captured.settled is None, visible.at)
         # The kernels that put layers together are the last ones of the forward.
         packed.values = list(batch_values(captured, join))
-        packed.nobodys = captured.labels.region < 0
+        packed.unused = captured.labels.region < 0
         packed.candidates = captured.detached().stacked
         packed.held_layers = {
             number: Layer(held_rows=layer.held_rows)

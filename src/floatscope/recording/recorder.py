@@ -36,7 +36,7 @@ from .labelling import Labelling
 from .options import TraceOptions
 from .packing import Packing
 from .step_record import Consumer, Shape, batch_values, step_records
-from .sums import FixedSums, Joining, RunningSums, alone, at_its_rows
+from .sums import FixedSums, Joining, RunningSums, alone, place_rows
 from .transfer import HostCopier
 
 _LARGE = 8_000_000_000
@@ -129,7 +129,7 @@ class Recorder(Watcher):
         records = step_records(
             *(state.step, state.canvas, values, places, self.torch_dtype),
             first_predicted=captured.first_predicted,
-            nobodys=packed.nobodys if packed else None,
+            unused=packed.unused if packed else None,
         )
         for b, record in zip(state.active, records, strict=True):
             for consumer in self.consumers[b]:
@@ -147,7 +147,7 @@ class Recorder(Watcher):
             self.running.only(state.active)
             return self.running.join(all_settle)
         if state.fresh is not None:
-            return at_its_rows(state.fresh, state.visible.rows)
+            return place_rows(state.fresh, state.visible.rows)
         return alone
 
     def _fix_sums(self, state: State) -> None:

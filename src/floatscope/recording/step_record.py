@@ -24,7 +24,7 @@ Values = Iterable[tuple[Array, Tensor]]  # arrays of a batch, (b, *dims) each
 
 @dataclass(frozen=True, eq=False)
 class StepRecord:
-    """What one forward says about one prompt.
+    """The statistics of one forward for one prompt.
 
     Attributes:
         step: number of the forward in the decoding, from 0.
@@ -78,11 +78,11 @@ def batch_values(captured: Captured, join: Joining) -> Iterator[tuple[Array, Ten
     divide, divisors = {array.over for array in arrays.values()}, dict[str, Tensor]()
     for array in arrays.values():
         if array.name == "rows_counted" and {"column_sum", "column_mean"} & names:
-            yield array, _of_groups(of_region.long(), labels)
-        values = _together(array, layers, labels)
+            yield array, _count_queries(of_region.long(), labels)
+        values = _stack_layers(array, layers, labels)
         if values is None:
             continue
-        values = join(array, values, _together(array, settled, labels))
+        values = join(array, values, _stack_layers(array, settled, labels))
         if array.name in divide:
             divisors[array.name] = values
         if not array.stored:
@@ -96,7 +96,7 @@ def batch_values(captured: Captured, join: Joining) -> Iterator[tuple[Array, Ten
         yield array, values
 
 
-def _together(array: Array, layers: Sequence[Layer], labels: Labels) -> Tensor | None:
+def _stack_layers(array: Array, layers: Sequence[Layer], labels: Labels) -> Tensor | None:
     """Stack an array of all layers, (b, *dims); None if no layer has it. A layer without it is NaN or −1."""
     present = [layer.values[array.name] for layer in layers if array.name in layer.values]
     if not present:
@@ -112,11 +112,11 @@ def all_layers(captured: Captured) -> dict[str, Tensor]:
     """Return the arrays of a forward that later rows may join, all layers together."""
     layers = list(captured.layers.values())
     arrays = [array for array in STATISTICS.arrays().values() if array.join is not Join.LATEST]
-    stacked = {array.name: _together(array, layers, captured.labels) for array in arrays}
+    stacked = {array.name: _stack_layers(array, layers, captured.labels) for array in arrays}
     return {name: values for name, values in stacked.items() if values is not None}
 
 
-def _of_groups(of_region: Int[Tensor, "b r"], labels: Labels) -> Int[Tensor, "b g"]:
+def _count_queries(of_region: Int[Tensor, "b r"], labels: Labels) -> Int[Tensor, "b g"]:
     """Count the queries of each group: by region; or masked, revealed and prompt; or all together."""
     last = labels.n_groups - 1
     if last + 1 == of_region.shape[1]:
@@ -134,7 +134,7 @@ def step_records(
     places: Places,
     dtype: torch.dtype,
     first_predicted: int = 0,
-    nobodys: Bool[Tensor, "b k"] | None = None,
+    unused: Bool[Tensor, "b k"] | None = None,
 ) -> list[StepRecord]:
     """Split a step of a batch into one record per prompt.
 
@@ -145,17 +145,17 @@ def step_records(
         places: shape and columns of each prompt.
         dtype: dtype of arrays that define none.
         first_predicted: column of the first position that a lens predicts.
-        nobodys: columns of no prompt (padding, unfilled cache columns), for values that the next forward
+        unused: columns of no prompt (padding, unfilled cache columns), for values that the next forward
             overwrites. The records are then copies.
     """
     records = [StepRecord(step, canvas[b, columns]) for b, (_, columns) in enumerate(places)]
     cuts = _cuts(
         tuple((shape, columns.start, columns.stop) for shape, columns in places),
-        nobodys is not None,
+        unused is not None,
     )
     for array, batch in values:
         for cut in cuts:
-            piece = _piece(array, batch, cut, dtype, first_predicted, nobodys)
+            piece = _cut_piece(array, batch, cut, dtype, first_predicted, unused)
             for record, part in zip(records[cut[0]], piece, strict=True):
                 record.values[array.name] = part
     return records
@@ -179,13 +179,13 @@ def _cuts(places: tuple[tuple[Shape, int, int], ...], to_come: bool) -> list[Cut
     return cuts
 
 
-def _piece(
+def _cut_piece(
     array: Array,
     batch: Tensor,
     cut: Cut,
     dtype: torch.dtype,
     first_predicted: int,
-    nobodys: Bool[Tensor, "b k"] | None,
+    unused: Bool[Tensor, "b k"] | None,
 ) -> Tensor:
     """Cut the part of n prompts with equal shapes from a batch: (n, *dims), in the trace's dtype."""
     prompts, columns, shape = cut
@@ -197,21 +197,21 @@ def _piece(
         values = values[
             ..., : max(columns.stop - first_predicted, 1)
         ]  # the next one is not there yet
-        values = _laid_out(values, shape.size, None, behind)
+        values = _pad_columns(values, shape.size, None, behind)
     elif array.by_position:
-        hidden = None if nobodys is None else nobodys[prompts, columns]
-        values = _laid_out(values[..., columns], shape.size, hidden)
+        hidden = None if unused is None else unused[prompts, columns]
+        values = _pad_columns(values[..., columns], shape.size, hidden)
     for axis, dim in enumerate(array.dims, start=1):
         if dim in ("source", "target"):
             values = values.index_select(axis, constant(shape.regions, values.device))
-    if nobodys is not None and (array.predicted or not array.by_position):
+    if unused is not None and (array.predicted or not array.by_position):
         values = values.clone()
     kind = dtype if array.dtype is None else getattr(torch, array.dtype)
     values = values.to(kind)
     return values.contiguous() if values.is_cuda else values  # a GPU sends what has no gaps
 
 
-def _laid_out(values: Tensor, size: int, hidden: Tensor | None, behind: int = 0) -> Tensor:
+def _pad_columns(values: Tensor, size: int, hidden: Tensor | None, behind: int = 0) -> Tensor:
     """Pad (n, …, width) to `size` columns from column `behind` on; hidden and missing ones are NaN or −1."""
     width = values.shape[-1]
     if width == size and hidden is None and not behind:

@@ -51,17 +51,17 @@ class RunningSums:
             if array.join is Join.LATEST:
                 return new
             old = self.total.get(array.name)
-            combined = _grown(array, old, new)
+            combined = _add_rows(array, old, new)
             if all_settle:
                 self.total[array.name] = combined
             elif settled is not None:
-                self.total[array.name] = _grown(array, old, settled)
+                self.total[array.name] = _add_rows(array, old, settled)
             return combined
 
         return joined
 
 
-def _grown(array: Array, old: Tensor | None, new: Tensor) -> Tensor:
+def _add_rows(array: Array, old: Tensor | None, new: Tensor) -> Tensor:
     """Join old and new rows; `new` may be overwritten."""
     if old is None:
         return new
@@ -156,7 +156,7 @@ def _shape(name: str, tensor: Tensor, size: int) -> tuple[int, ...]:
     return (*tensor.shape[:-1], size) if by_position else tuple(tensor.shape)
 
 
-def at_its_rows(fresh: Bool[Tensor, "b k"], rows: slice) -> Joining:
+def place_rows(fresh: Bool[Tensor, "b k"], rows: slice) -> Joining:
     """Place the values of computed rows; rows that an approximate cache left out are NaN or −1."""
 
     def joined(array: Array, new: Tensor, settled: Tensor | None) -> Tensor:

@@ -1,4 +1,4 @@
-"""Values on their way from the device to their places on the host, while the device goes on.
+"""Copy values from the device to the host while the device continues.
 
 A tensor on a GPU is copied on a second stream: straight to its places where these are pinned memory, else
 into pinned memory, from which threads move its parts on. Copies to the host come one after another, whatever
@@ -119,7 +119,7 @@ class HostCopier:
             for posted in queue:
                 posted.tensor.record_stream(self._stream)
                 if posted.pinned is None:
-                    self._pending.append(self._moved(posted.tensor, posted.parts))
+                    self._pending.append(self._start_copy(posted.tensor, posted.parts))
                     continue
                 posted.pinned.copy_(posted.tensor, non_blocking=True)
                 size += posted.tensor.nbytes
@@ -131,7 +131,7 @@ class HostCopier:
         while sum(c.size for c in self._copied) > _UNITS * _UNIT:  # bytes that the device holds
             self._copied.popleft().result()
 
-    def _moved(self, tensor: Tensor, parts: Sequence[Part]) -> Flight:
+    def _start_copy(self, tensor: Tensor, parts: Sequence[Part]) -> Flight:
         """Copy to pinned memory, and from there by threads."""
         units = min(_UNITS, 1 + tensor.nbytes // _UNIT)
         for _ in range(units):
@@ -142,9 +142,9 @@ class HostCopier:
         arrived.record(self._stream)
         if self._pool is None:
             self._pool = ThreadPoolExecutor(1)
-        return self._pool.submit(self._arrive, host, arrived, parts, units)
+        return self._pool.submit(self._finish_copy, host, arrived, parts, units)
 
-    def arrived(self) -> None:
+    def wait_sent(self) -> None:
         """Wait for everything sent before the latest `send`."""
         if self.cuda:
             for future in self._before:
@@ -169,7 +169,7 @@ class HostCopier:
             self._pool.shutdown()
             self._pool = None
 
-    def _arrive(
+    def _finish_copy(
         self, host: Tensor, arrived: torch.cuda.Event, parts: Sequence[Part], units: int
     ) -> None:
         try:
@@ -202,11 +202,11 @@ def _movers() -> ThreadPoolExecutor:
 def shares(parts: Sequence[Part], n: int) -> list[list[Part]]:
     """Divide the parts among at most n threads with about equal bytes; large parts are split."""
     sizes = tuple((len(place) if place.ndim else 1, place.nbytes) for _, place in parts)
-    return [[_piece(*parts[i], rows) for i, rows in share] for share in _dealt(sizes, n)]
+    return [[_slice_part(*parts[i], rows) for i, rows in share] for share in _deal(sizes, n)]
 
 
 @lru_cache(16)  # a step has the parts that the step before had
-def _dealt(sizes: tuple[tuple[int, int], ...], n: int) -> list[list[tuple[int, slice | None]]]:
+def _deal(sizes: tuple[tuple[int, int], ...], n: int) -> list[list[tuple[int, slice | None]]]:
     """Divide parts among n shares of about equal size; each share lists its parts and their rows.
 
     `sizes` has the rows and bytes of each part.
@@ -230,7 +230,7 @@ def _dealt(sizes: tuple[tuple[int, int], ...], n: int) -> list[list[tuple[int, s
     return dealt
 
 
-def _piece(pick: Pick, place: np.ndarray, rows: slice | None) -> Part:
+def _slice_part(pick: Pick, place: np.ndarray, rows: slice | None) -> Part:
     return (pick, place) if rows is None else (partial(_pick_rows, pick, rows), place[rows])
 
 

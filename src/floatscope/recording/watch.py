@@ -1,4 +1,4 @@
-"""Record somebody else's generation loop: every forward of a watched network becomes a step of a trace.
+"""Record the generation loop of other code: every forward of a watched network becomes a step of a trace.
 
 The ids, mask, positions and cache of a forward tell which columns of which canvas it computes; its attention
 has to agree, or the session refuses. What a step revealed is seen in the next forward's ids.
@@ -213,7 +213,7 @@ class Session:
 
     def _generate(self, generate: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         before = len(self.generations)
-        self._begins = not _stored(kwargs.get("past_key_values"))
+        self._begins = not _cache_length(kwargs.get("past_key_values"))
         output = generate(*args, **kwargs)
         ids = getattr(output, "sequences", output)
         if len(self.generations) == before + 1 and isinstance(ids, Tensor):
@@ -254,7 +254,7 @@ class Session:
         if not isinstance(ids, Tensor) or ids.ndim != 2:
             remedy = "Give the network ids: a canvas cannot be read from embeddings."
             raise UsageError("a watched forward without input_ids (b, s)", remedy)
-        ids, past = ids.to(self.model.device), _stored(arguments.get("past_key_values"))
+        ids, past = ids.to(self.model.device), _cache_length(arguments.get("past_key_values"))
         padding = _padding(arguments.get("attention_mask"), len(ids), ids.device)
         if padding is None:
             padding = (
@@ -263,7 +263,7 @@ class Session:
         chosen = None if self.rows is None else self.rows(arguments)
         if chosen is not None:
             rows, order = chosen if isinstance(chosen, tuple) else (chosen, None)
-            canvas, fresh = _of_rows(ids, rows.to(ids.device).bool(), generation)
+            canvas, fresh = _canvas_of_rows(ids, rows.to(ids.device).bool(), generation)
             order = None if order is None else order.to(ids.device)
             return ComputedColumns(canvas, padding, fresh=fresh, order=order)
         if not past:
@@ -275,7 +275,9 @@ class Session:
         ):
             remedy = "Open the session before the prompt is read; one generation at a time."
             raise UsageError(f"{past} positions in the cache were not watched", remedy)
-        return _cached(ids, padding, arguments.get("position_ids"), generation.canvas[:, :past])
+        return _cached_columns(
+            ids, padding, arguments.get("position_ids"), generation.canvas[:, :past]
+        )
 
 
 @contextmanager
@@ -296,7 +298,7 @@ def _wrapped(net: nn.Module, name: str, around: Callable[..., Any]) -> Iterator[
             setattr(net, name, replaced)
 
 
-def _stored(cache: Any) -> int:
+def _cache_length(cache: Any) -> int:
     """Return the number of positions in a cache before a forward; 0 if unknown."""
     if getattr(cache, "is_compileable", False):
         remedy = "Use cache_implementation='dynamic'."
@@ -327,7 +329,7 @@ def _padding(mask: Any, b: int, device: torch.device) -> Int[Tensor, " b"] | Non
     return padding
 
 
-def _of_rows(
+def _canvas_of_rows(
     ids: Int[Tensor, "b s"], rows: Bool[Tensor, "#b k"], generation: Generation | None
 ) -> tuple[Int[Tensor, "b k"], Bool[Tensor, "b k"] | None]:
     """Return the canvas whose chosen rows a forward computes, and the rows; None for all rows."""
@@ -346,7 +348,9 @@ def _of_rows(
     return ids, None if bool(rows.all()) else rows
 
 
-def _cached(ids: Tensor, padding: Tensor, positions: Any, before: Tensor) -> ComputedColumns:
+def _cached_columns(
+    ids: Tensor, padding: Tensor, positions: Any, before: Tensor
+) -> ComputedColumns:
     """Return the columns that a cached forward computes.
 
     They are appended after the cached columns `before`, or overwrite some of them.

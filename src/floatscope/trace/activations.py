@@ -1,4 +1,4 @@
-"""Activations on disk: rows of the residual stream with where they stood, for probes and autoencoders.
+"""Activations on disk: rows of the residual stream with step and position, for probes and autoencoders.
 
 One zarr 3 store: `activation` (row, layer, channel) and a number per row for its prompt, step, position and
 tokens. `RowWriter` appends and holds a chunk of rows; the store is moved into its place when it is whole.

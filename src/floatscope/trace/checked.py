@@ -155,7 +155,7 @@ def _form(metadata: dict[str, Any], steps: int | None) -> tuple[list[int], list[
 
 
 def _require_unpacked(data: bytes, limit: int) -> None:
-    """Refuse a zstd frame that unpacks to more than `most` bytes, or does not state its unpacked size."""
+    """Refuse a zstd frame that unpacks to more than `limit` bytes, or does not state its unpacked size."""
     if not data.startswith(_ZSTD):
         return
     flags = data[4] if len(data) > 4 else 0

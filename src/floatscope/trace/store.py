@@ -32,7 +32,7 @@ _CHUNKS_AT_ONCE = 1  # each is in memory three times while it is compressed
 
 
 def save(data: xr.Dataset, path: Path, schema: int, *, overwrite: bool = False) -> Path:
-    """Write a dataset to a temporary neighbour and rename it, so that a reader never sees half a store."""
+    """Write a dataset to a temporary directory and rename it, so that a reader never sees half a store."""
     require_free(path, overwrite)
     size = f"It needs about {data.nbytes / 1e6:.0f} MB before compression"
     place = placed(path, lambda: require_free(path, overwrite))

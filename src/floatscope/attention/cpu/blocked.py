@@ -30,7 +30,7 @@ def sums(view: View, *, entropy: bool = True, regions: bool = True) -> Arrays:
     weights = Weights(view, logarithms=entropy)
     later = weights.later
     times = None if later is None else torch.neg(later).exp_()  # (b, h, q)
-    of_group = _of_group(view.labels, h, times)  # (b·h, g, q)
+    of_group = _group_factors(view.labels, h, times)  # (b·h, g, q)
     values = _values(view, regions, add_ones=entropy and later is not None)  # (b·h, v, k)
     numbers = (_BLOCK_BYTES_CUDA if view.query.is_cuda else _BLOCK_BYTES) // 4
     planned = plan(view, numbers // 2 if entropy else numbers)
@@ -83,8 +83,8 @@ def sums(view: View, *, entropy: bool = True, regions: bool = True) -> Arrays:
     return arrays
 
 
-def _of_group(labels: Labels, heads: int, times: Tensor | None) -> Float[Tensor, "n g q"]:
-    """Return each row's factor in the sums of its group: one, or what its weights still lack."""
+def _group_factors(labels: Labels, heads: int, times: Tensor | None) -> Float[Tensor, "n g q"]:
+    """Return each row's factor in the sums of its group: 1, or exp(−lse) if the weights lack it."""
     if times is not None and labels.one_group:
         return times.view(-1, 1, times.shape[-1])
     of_group = labels.of_group[:, None]  # (b, 1, g, q)
@@ -93,7 +93,7 @@ def _of_group(labels: Labels, heads: int, times: Tensor | None) -> Float[Tensor,
 
 
 def _values(view: View, regions: bool, add_ones: bool) -> Float[Tensor, "n v k"] | None:
-    """Put side by side what weights are multiplied with: regions, the rollout's state, and ones if needed."""
+    """Join the values that weights multiply: regions, the rollout's state, and ones if needed."""
     parts = [view.labels.by_region] if regions else []
     parts += [] if view.state is None else [view.state.float().mT]
     if add_ones and not (regions and view.labels.every_key):

@@ -1,4 +1,4 @@
-"""Score, cosine and norms of each key, from q and k alone: sums in closed form, never a weight."""
+"""Score, cosine and norms of each key, from q and k alone: sums in closed form, without weights."""
 
 from collections.abc import Callable
 
@@ -24,7 +24,7 @@ def columns(view: View) -> Arrays:
         key_norm = key_norm.repeat_interleave(per, dim=1)  # (b, h, k)
     real = labels.real
     if _all_see_all(view):
-        return _of_all(view, query, key, norm, key_norm)
+        return _sum_over_all(view, query, key, norm, key_norm)
     over = _viewers(view)
     inverse = labels.counted / norm.clamp_min(_TINY)
     return {
@@ -42,14 +42,14 @@ def _all_see_all(view: View) -> bool:
     return everything or (visible.direction.in_blocks and visible.sees_all)
 
 
-def _of_all(
+def _sum_over_all(
     view: View,
     query: Float[Tensor, "b h q d"],
     key: Float[Tensor, "b kv k d"],
     norm: Float[Tensor, "b h q 1"],
     key_norm: Float[Tensor, "b h k"],
 ) -> Arrays:
-    """Sum where every key has the same queries: q and q/‖q‖ in one product, and so their scores."""
+    """Compute the sums if all queries see every key, with one product for q and q/‖q‖."""
     labels, (b, h, n, d) = view.labels, query.shape
     mean = (norm.mT @ labels.counted).squeeze(-1)  # (b, h, 1)
     weight = query.new_empty(b, h, 2, n)

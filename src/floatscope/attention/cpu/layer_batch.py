@@ -37,7 +37,7 @@ class LayerBatch:
         return small and call.query.is_cpu and call.bias is None and shared
 
     def fits(self, call: attention_hook.Call, forward: Forward) -> bool:
-        """Tell whether there is room, and the layer has the shape of those that wait."""
+        """Tell whether there is room, and the layer has the shape of the waiting ones."""
         if self._first is None:
             return True
         first, first_forward, room = self._first

@@ -15,7 +15,7 @@ _trusted: "WeakSet[nn.Module]" = WeakSet()
 
 @contextmanager
 def trusting(modules: Sequence[nn.Module]) -> Iterator[None]:
-    """Keep factors of weights that count no changes (made in inference mode): inside, they have none."""
+    """Cache factors of weights without version counters (inference mode), which must not change inside."""
     for module in modules:
         if _version(module) < 0:
             _factors.pop(module, None)

@@ -1,4 +1,4 @@
-"""Which query rows are computed together, and how far they see: worked out once per forward, for all layers.
+"""Plan which query rows are computed together and which keys they see, once per forward for all layers.
 
 A strip is a run of rows that see nearly the same keys: all of its rows see the keys before `common`, and none
 those from `last` on; only keys in between may be hidden. So a model in blocks or a causal model costs little

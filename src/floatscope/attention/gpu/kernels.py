@@ -96,7 +96,7 @@ def column_sums(
         # Summed over the queries at the end: a tile of sums costs registers, but no exchange.
         acc = tl.zeros([TILE_Q, TILE_K], dtype=tl.float32)
         if DIRECTED:
-            # Queries before `start` see no key of this tile; from `whole` on they see all of it.
+            # Queries before `start` see no key of this tile; from `full` on they see all of it.
             start = tl.maximum(start, tl.load(first_ptr + (b * n_tiles + tile) * 2))
             full = tl.load(first_ptr + (b * n_tiles + tile) * 2 + 1)
             full = tl.minimum(tl.maximum(start, full), stop)

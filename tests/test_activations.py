@@ -42,7 +42,7 @@ def test_rows_are_the_hidden_states_of_their_step(models, family, tmp_path):
 
 
 @pytest.mark.parametrize("family", ["LLaDA", "Llama"])
-def test_what_is_chosen_is_a_part_of_the_whole(models, family, tmp_path):
+def test_chosen_rows_are_a_subset_of_all_rows(models, family, tmp_path):
     model, sampler = models[family], sampler_for(models[family])
     whole = model.activations(PROMPTS, sampler, out=tmp_path / "all", layers=1)
     table, values = (
@@ -84,7 +84,7 @@ def test_a_prompt_that_has_ended_gives_no_more_rows(models, tmp_path, monkeypatc
         assert rows == len(decoding.prompt.ids) + decoding.steps - 1
 
 
-def test_what_is_held_does_not_grow_with_the_prompts(models, tmp_path, monkeypatch):
+def test_memory_does_not_grow_with_the_number_of_prompts(models, tmp_path, monkeypatch):
     """At most a chunk, and what one forward gave; the rest is on disk while decoding goes on."""
     model, sampler = models["LLaDA"], fs.Confidence(length=8, steps=4)
     width, held, on_disk = model.net.config.hidden_size, {}, []
@@ -111,7 +111,7 @@ def test_what_is_held_does_not_grow_with_the_prompts(models, tmp_path, monkeypat
     assert peaks[1] <= peaks[0] + chunk * model.n_layers * width * 4
 
 
-def test_a_store_has_the_type_that_was_asked_for(models, tmp_path):
+def test_store_has_the_requested_dtype(models, tmp_path):
     model, sampler = models["LLaDA"], fs.Confidence(length=4, steps=2)
     exact = model.activations("Hello", sampler, out=tmp_path / "auto").layer_input(1)
     assert exact.dtype == np.float32
@@ -124,7 +124,7 @@ def test_a_store_has_the_type_that_was_asked_for(models, tmp_path):
         model.activations("Hello", sampler, out=tmp_path / "x", dtype="int8")
 
 
-def test_what_float16_cannot_hold_is_an_error_and_leaves_nothing(models, tmp_path, monkeypatch):
+def test_float16_overflow_is_refused_and_leaves_no_store(models, tmp_path, monkeypatch):
     model = models["LLaDA"]
     assert model.fingerprint  # asked once, and not of the weights as they are here
     weight = model.net.get_input_embeddings().weight
@@ -141,7 +141,7 @@ def test_what_float16_cannot_hold_is_an_error_and_leaves_nothing(models, tmp_pat
     assert not any(m._forward_pre_hooks for m in model.net.modules())
 
 
-def test_rows_are_read_a_part_at_a_time(llada, tmp_path):
+def test_batches_yield_all_rows_in_parts(llada, tmp_path):
     found = llada.activations(PROMPTS, fs.Confidence(length=4, steps=2), out=tmp_path / "a")
     parts = list(found.batches(2, size=7))
     assert [len(p) for p in parts[:-1]] == [7] * (len(parts) - 1)
@@ -154,7 +154,7 @@ def test_rows_are_read_a_part_at_a_time(llada, tmp_path):
         again.layer_input(9)
 
 
-def test_what_cannot_be_is_named(llada, tmp_path):
+def test_invalid_choices_are_named(llada, tmp_path):
     sampler, out = fs.Confidence(length=4, steps=2), tmp_path / "a"
     for options, words in [
         ({"positions": "gold"}, "positions = 'gold'"),

@@ -104,7 +104,7 @@ def test_blocked_sums_equal_the_reference(view, block_bytes, few, mild, threads)
 
 @settings(max_examples=60, deadline=None)
 @given(views(), st.integers(1, 3))
-def test_flow_and_groups_come_out_of_column_sums_by_region(view, n_groups):
+def test_column_sums_by_region_give_flow_and_groups(view, n_groups):
     """Where a group is a union of regions; otherwise there is no such way."""
     labels = view.labels
     own = labels.region[:, labels.region.shape[1] - labels.group.shape[1] :]
@@ -140,7 +140,7 @@ def test_closed_form_columns_equal_the_reference(view):
 
 @pytest.mark.parametrize("direction", [d for d in Direction if d is not Direction.BIDIRECTIONAL])
 @pytest.mark.parametrize(("queries", "padding"), [(70, 0), (50, 0), (70, 5)])
-def test_strips_compute_what_is_seen_and_little_else(direction, queries, padding):
+def test_strips_compute_few_hidden_keys(direction, queries, padding):
     """Every key that a row sees is in its strip; without padding no strip ends behind its last key."""
     block = 8 if direction.in_blocks else None
     at = {"current": torch.tensor([40])} if direction.in_blocks else {}
@@ -163,7 +163,7 @@ def test_strips_compute_what_is_seen_and_little_else(direction, queries, padding
     assert (len(found) > 1) == (not padding and queries > strips._FEW)
 
 
-def test_a_forward_of_many_rows_gives_what_the_reference_gives():
+def test_forward_of_many_rows_equals_the_reference():
     """Several strips, several tiles and several heads in a tile, as they are, and a bias on top."""
     generator = torch.Generator().manual_seed(0)
     size = 150

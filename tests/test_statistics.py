@@ -87,7 +87,7 @@ def test_blocked_sums_equal_the_reference(view, block_bytes, few, mild, threads)
     whose dot products are taken."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(blocked, "_BLOCK_BYTES", block_bytes)
-        patch.setattr(strips, "_FEW", few)
+        patch.setattr(strips, "_MIN_ROWS", few)
         patch.setattr(weights, "_MILD", mild)
         patch.setattr(blocked, "_MANY_THREADS", threads)
         fast = blocked.sums(view)
@@ -140,7 +140,7 @@ def test_closed_form_columns_equal_the_reference(view):
 
 @pytest.mark.parametrize("direction", [d for d in Direction if d is not Direction.BIDIRECTIONAL])
 @pytest.mark.parametrize(("queries", "padding"), [(70, 0), (50, 0), (70, 5)])
-def test_strips_compute_few_hidden_keys(direction, queries, padding):
+def test_strips_cover_every_visible_key_and_end_at_the_last(direction, queries, padding):
     """Every key that a row sees is in its strip; without padding no strip ends behind its last key."""
     block = 8 if direction.in_blocks else None
     at = {"current": torch.tensor([40])} if direction.in_blocks else {}
@@ -153,14 +153,14 @@ def test_strips_compute_few_hidden_keys(direction, queries, padding):
     assert [strip.start for strip, _ in found] == [0, *(strip.stop for strip, _ in found[:-1])]
     for strip, bands in found:
         part = visible.matrix[0, strip.start : strip.stop]
-        assert part[:, : strip.seen].all() and not part[:, strip.last :].any()
+        assert part[:, : strip.common].all() and not part[:, strip.last :].any()
         if strip.hidden is not None:
-            assert torch.equal(~strip.hidden, part[:, strip.seen : strip.last])
+            assert torch.equal(~strip.hidden, part[:, strip.common : strip.last])
         if not padding:
             assert part[:, strip.last - 1].any()
         rows = sum(band.rows.stop - band.rows.start for band in bands)
         assert rows == strip.stop - strip.start
-    assert (len(found) > 1) == (not padding and queries > strips._FEW)
+    assert (len(found) > 1) == (not padding and queries > strips._MIN_ROWS)
 
 
 def test_forward_of_many_rows_equals_the_reference():

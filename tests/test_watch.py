@@ -307,7 +307,7 @@ class Kept(DynamicCache):
 
 
 @pytest.mark.parametrize("kind", ["prefix", "dual", "cropped"])
-def test_approximate_cache_loop_marks_stale_keys(models, kind):
+def test_approximate_cache_loop_equals_model_trace(models, kind):
     """Fast-dLLM's shape: a forward over the block (and what follows) beside keys that are older."""
     model = models["LLaDA"]
     ids = list(model.encode("Hello there").ids)

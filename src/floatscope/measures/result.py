@@ -188,7 +188,7 @@ def bounds_of(values: Any, attrs: Mapping[Any, Any]) -> intervals.Bounds | None:
 def summarise(
     examples: Sequence[xr.Dataset], measure: Any, model: str, units: dict[str, str]
 ) -> Result:
-    """Example by example datasets (values and their `_null`s) → means, intervals, lifts.
+    """Combine datasets of single examples (values and their nulls) into means, intervals and lifts.
 
     An example's attribute `id` says which it is, so that results can be paired; its attribute `most`
     may name the largest possible value of a count, such as {"lifetime": 32} for 32 states. `gold` says
@@ -238,7 +238,7 @@ def summarise_joined(
 
 
 def side_by_side(examples: Sequence[xr.Dataset]) -> xr.Dataset:
-    """Join examples along a new first dimension `example`; NaN where one lacks what another has.
+    """Join examples along a new first dimension `example`; values that an example lacks are NaN.
 
     Coordinates and attributes are those of the first. Examples alike are stacked, which is far faster.
     """

@@ -1,6 +1,6 @@
 """Run forwards over given canvases: a finished text, or the stored steps of a trace.
 
-Nothing is decoded: what stands on a canvas may come from another model, or from a person.
+Nothing is decoded: the canvases may come from another model or from a person.
 """
 
 from contextlib import ExitStack, closing

@@ -88,7 +88,7 @@ class Kept:
         if differing:
             raise RunError(
                 f"{self.run.directory} holds answers to another question: {listed(differing)}",
-                "Ask what was asked before, choose another place, or replace them (--overwrite; "
+                "Repeat the earlier request, choose another place, or replace them (--overwrite; "
                 "from Python, remove the directory).",
             )
         return [_decoding(output, i, prompt) for i, prompt in enumerate(prompts)]
@@ -143,8 +143,8 @@ def asked_of(
     """Return all that an answer depends on, besides the tokens of the prompts."""
     if model.edits:
         raise UsageError(
-            "an intervention is in force that the kept answers would not know of",
-            "Give it as intervention=.",
+            "an intervention is active, which stored answers would not record",
+            "Pass it as intervention=.",
         )
     facts = {
         **{

@@ -162,7 +162,7 @@ def test_regions_and_divisors_of_an_added_statistic(models):
     ],
     ids=["too short", "another name", "one number", "no mapping"],
 )
-def test_what_a_function_returns_is_checked(models, wrong):
+def test_arrays_of_a_user_function_are_checked(models, wrong):
     fs.register(Statistic("mine", "", (Array("own", HEAD_KEY, Join.LATEST),), compute=wrong))
     try:
         with pytest.raises(fs.CaptureError, match="statistic 'mine' gave own"):

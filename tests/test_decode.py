@@ -233,7 +233,9 @@ def test_attention_guided_hears_the_attention_between_masks(exact, family):
 
     def look(call, proceed):
         none = torch.zeros(2, hi, dtype=torch.long)
-        whole.append(reference.attention(View.of(call, state.visible, Labels(none, 1, none, 1))))
+        whole.append(
+            reference.attention(View.from_call(call, state.visible, Labels(none, 1, none, 1)))
+        )
         return proceed(call)
 
     with attention_hook.attach(model.net, look), listening(model, state, frozenset({1})) as heard:

@@ -19,7 +19,7 @@ import floatscope as fs
 from floatscope.decode.presets import all_samplers, presets
 from floatscope.errors import RunError, UsageError
 from floatscope.models import tiny
-from floatscope.plots.drawing import asked
+from floatscope.plots.drawing import figure_size
 from floatscope.studies import STUDIES, Findings, batching, read_request, request_of
 from floatscope.studies.claim import Number, above, below, said, short
 from floatscope.studies.demo import DEMO
@@ -364,7 +364,7 @@ def test_figures_of_answers_fit_a_column_of_a_paper(finished):
     drawn = [picture for picture in pictures_of(finished) if picture.name.startswith(answers)]
     assert len(drawn) >= 3
     for picture in drawn:
-        with asked(width=3.3, font_size=8):
+        with figure_size(width=3.3, font_size=8):
             figure = picture.draw()
         assert figure.get_figwidth() == 3.3 and not texts_outside(figure), picture.name
 

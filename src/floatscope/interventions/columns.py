@@ -75,7 +75,7 @@ def attended(
     else:
         labels = Labels(real.long() - 1, 1, visible.key_is_real.long() - 1, 1)
         _labels[visible] = labels
-    view = View.of(call, visible, labels)
+    view = View.from_call(call, visible, labels)
     view = backend.with_lse(view, lambda: attention_hook.compute_attention(call))
     sums = backend.sums(view, entropy=False, regions=False)
     viewers = _over_viewers(visible, real.double())

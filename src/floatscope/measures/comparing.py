@@ -10,7 +10,7 @@ import pandas as pd
 import xarray as xr
 
 from ..errors import UsageError
-from ..plots import COLOURS, MARKERS, Figure, asked, band, headline, legend, panels, save
+from ..plots import COLOURS, MARKERS, Figure, band, figure_size, headline, legend, panels, save
 from ..registry import dashed
 from ..stats.intervals import difference, independent, mean, pair
 from .result import Result, bounds_of, latex_table, tidy
@@ -83,7 +83,10 @@ class Comparison:
             raise UsageError(what, remedy)
         columns = min(4, len(shown))
         look: Any = {"width": 3.3 if columns < 3 else 2.2, "height": 2.0, "count": len(shown)}
-        with asked(**size), panels(-(-len(shown) // columns), columns, **look) as (figure, axes):
+        with (
+            figure_size(**size),
+            panels(-(-len(shown) // columns), columns, **look) as (figure, axes),
+        ):
             flat = list(axes.flat)[: len(shown)]
             for axis, (name, where) in zip(flat, shown, strict=True):
                 self._panel(axis, name, where)

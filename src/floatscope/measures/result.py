@@ -14,7 +14,7 @@ import pandas as pd
 import xarray as xr
 
 from ..errors import UsageError
-from ..plots import Figure, asked, save
+from ..plots import Figure, figure_size, save
 from ..registry import dashed
 from ..stats import intervals
 from ..stats.digits import ABSENT, digits, estimate
@@ -111,7 +111,7 @@ class Result:
             height: Height of the whole figure in inches; by default what the panels need.
             font_size: Font size in points; by default rcParams["font.size"] if you changed it, else 8.
         """
-        with asked(**size):
+        with figure_size(**size):
             figure: Figure = self.measure.plot(self)
         return figure
 

@@ -12,7 +12,7 @@ import numpy as np
 from ..stats.anchors import Rule, ZScore
 from ..trace import Trace
 from .attention_map import Selection
-from .drawing import Figure, asked, legend, style
+from .drawing import Figure, figure_size, legend, style
 from .heatmap import draw
 
 
@@ -48,7 +48,7 @@ def heatmap(
 
     rule = rule or ZScore()
     selection: Selection = {"layer": layer, "head": head}
-    with asked(**size), rc_context(style()):
+    with figure_size(**size), rc_context(style()):
         note = f"; anchors by {rule!r}"
         axis = draw(trace, "step", "position", selection, lift=lift, tokens=tokens, note=note)
         received = trace.mean_received

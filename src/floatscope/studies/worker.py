@@ -429,7 +429,7 @@ class ShardWorker:
         measures = self.by_domain[spec["domain"]]
         keep = keep_for(measure for key, measure in measures.items() if not _state_of(key))
         if viewed:
-            keep |= {*NEEDS, *(TraceOptions().kept if self.request.keep_traces else ())}
+            keep |= {*NEEDS, *(TraceOptions().kept_statistics if self.request.keep_traces else ())}
         return keep
 
     def _batching(self, model: Model, spec: dict[str, Any], viewed: bool) -> Batching:

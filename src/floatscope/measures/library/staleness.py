@@ -111,7 +111,7 @@ class _Layers:
         self.kv: list[tuple[Tensor, Tensor]] = []
 
     def look(self, call: attention_hook.Call, proceed: attention_hook.Proceed) -> Tensor:
-        view = View.of(call, self.visible, self.labels)
+        view = View.from_call(call, self.visible, self.labels)
         view = backend.with_lse(view, lambda: attention_hook.compute_attention(call))
         total = backend.sums(view, entropy=False, regions=False)["column_sum"][0, 0]  # (h, k)
         self.mass.append(total / total.sum(-1, keepdim=True))

@@ -59,16 +59,16 @@ class Measure(Configured):
         several = [traces] if isinstance(traces, Trace) else list(traces)
         for trace in several:
             if not isinstance(trace, Trace):
-                what = f"{type(self).__name__} measures traces, not {type(trace).__name__}"
-                raise UsageError(what, "Give what model.trace(...) returned.")
+                problem = f"{type(self).__name__} measures traces, not {type(trace).__name__}"
+                raise UsageError(problem, "Give what model.trace(...) returned.")
         for dim in ("layer", "head"):
             if len({tuple(t.data[dim].values.tolist()) for t in several}) > 1:
-                what = f"these traces kept different {dim}s"
-                raise UsageError(what, "Trace them all with the same choice.")
+                problem = f"these traces kept different {dim}s"
+                raise UsageError(problem, "Trace them all with the same choice.")
         models = {str(t.info["model"]) for t in several}
         if len(models) > 1:
-            what = f"traces of different models in one call: {', '.join(sorted(models))}"
-            raise UsageError(what, "Measure each model's traces apart and use compare(...).")
+            problem = f"traces of different models in one call: {', '.join(sorted(models))}"
+            raise UsageError(problem, "Measure each model's traces apart and use compare(...).")
         examples = [self.example(trace).assign_attrs(id=trace.prompt) for trace in several]
         return self.summarise(examples, next(iter(models), ""))
 
@@ -103,8 +103,12 @@ class Measure(Configured):
             require_global(trace.data, type(self).__name__)
         blocks = trace.layer_blocks() if self.layerwise else [trace]
         parts = [_labelled(self._computed(block), block) for block in blocks]
-        same: Any = {"data_vars": "minimal", "coords": "minimal", "compat": "override"}
-        data = parts[0] if len(parts) == 1 else xr.concat(parts, "layer", join="exact", **same)
+        concat_options: Any = {"data_vars": "minimal", "coords": "minimal", "compat": "override"}
+        data = (
+            parts[0]
+            if len(parts) == 1
+            else xr.concat(parts, "layer", join="exact", **concat_options)
+        )
         nulls = {name: data[name].variable for name in self.nulls if name in data}
         full = {n: xr.full_like(v, self.nulls[n], float) for n, v in nulls.items()}
         return data.assign({f"{name}_null": null for name, null in full.items()})
@@ -116,8 +120,8 @@ class Measure(Configured):
             raise UsageError(f"{gave} a {type(values).__name__}, not an xarray Dataset", remedy)
         for name, array in values.data_vars.items():
             if array.dtype.kind not in "biuf":
-                what = f"{gave} {name!r} as {array.dtype}: expected numbers"
-                raise UsageError(what, "Return numbers, NaN where the value does not apply.")
+                problem = f"{gave} {name!r} as {array.dtype}: expected numbers"
+                raise UsageError(problem, "Return numbers, NaN where the value does not apply.")
             for dim in {"step", "layer", "head"} & {*array.dims} - {*array.coords}:
                 if array.sizes[dim] != trace.data.sizes[dim]:
                     sizes = f"{array.sizes[dim]} {dim}s, and the trace has {trace.data.sizes[dim]}"
@@ -147,11 +151,11 @@ class AnchorMeasure(Measure):
     """
 
     rule: Rule = field(default_factory=ZScore)
-    beside: ClassVar[tuple[str, ...]] = ()  # statistics that it reads beside those of its rule
+    extra_statistics: ClassVar[tuple[str, ...]] = ()  # read besides those of its rule
 
     @property
     def needs(self) -> tuple[str, ...]:
-        return (*self.beside, self.rule.needs)
+        return (*self.extra_statistics, self.rule.needs)
 
     @property
     def layerwise(self) -> bool:

@@ -72,8 +72,8 @@ class Result:
 
     def table(self) -> pd.DataFrame:
         """Return a tidy table: one row per value and cell, with mean, null, lift, low, high, unit and n."""
-        beside = ("null", "lift", "low", "high")
-        frames = [tidy(self.data, n, beside).assign(n=self._count(n)) for n in self.values]
+        suffixes = ("null", "lift", "low", "high")
+        frames = [tidy(self.data, n, suffixes).assign(n=self._count(n)) for n in self.values]
         table = pd.concat(frames, ignore_index=True)
         table.insert(0, "measure", type(self.measure).__name__)
         table.insert(0, "model", self.model)
@@ -160,14 +160,14 @@ class Result:
         return ", ".join(texts)
 
 
-def tidy(data: xr.Dataset, name: str, beside: Sequence[str]) -> pd.DataFrame:
-    """Return a row per cell of a value: its labels, its mean, the columns in `beside`, its unit."""
+def tidy(data: xr.Dataset, name: str, suffixes: Sequence[str]) -> pd.DataFrame:
+    """Return a row per cell of a value: its labels, its mean, the columns `<name>_<suffix>`, its unit."""
     main = data.variables[name]
     columns: dict[str, Any] = {"value": name}  # a frame at once: column by column takes far longer
     for dim, places in zip(main.dims, np.indices(main.shape), strict=True):
         columns[str(dim)] = data.get_index(dim).take(places.ravel())
     columns["mean"] = main.values.ravel()
-    for end in beside:
+    for end in suffixes:
         other = data.variables.get(f"{name}_{end}", xr.Variable((), np.nan))
         columns[end] = other.set_dims(dict(main.sizes)).transpose(*main.dims).values.ravel()
     return pd.DataFrame(columns | {"unit": main.attrs.get("units", "")})
@@ -201,12 +201,12 @@ def summarise(
     if all(ids):
         together = together.assign_coords(example=np.array(ids, dtype=np.str_))
     limits = pd.DataFrame([example.attrs.get("most", {}) for example in examples])
-    for name, most in limits.fillna(np.inf).max().items():
-        together[name].attrs["most"] = float(most)
+    for name, limit in limits.fillna(np.inf).max().items():
+        together[name].attrs["most"] = float(limit)
     result = summarise_joined(together, measure, model, units)
     if golds := [bool(example.attrs["gold"]) for example in examples if "gold" in example.attrs]:
-        known = f"{sum(golds)} of {len(golds)} traces name a gold region"
-        result.data.attrs["gold"] = f"{known}; the others are NaN there"
+        note = f"{sum(golds)} of {len(golds)} traces name a gold region"
+        result.data.attrs["gold"] = f"{note}; the others are NaN there"
     return result
 
 
@@ -215,7 +215,7 @@ def summarise_joined(
 ) -> Result:
     """Do what `summarise` does, for examples that are already joined along the dimension `example`."""
     values = [str(v) for v in together.data_vars if not str(v).endswith("_null")]
-    made: dict[str, xr.Variable] = {}  # put together at the end, once
+    variables: dict[str, xr.Variable] = {}  # put together at the end, once
     for name in values:
         array = together[name].variable
         if "example" not in array.dims:
@@ -225,16 +225,16 @@ def summarise_joined(
         about = unit | {key: array.attrs[key] for key in ("most",) if key in array.attrs}
         ends = intervals.mean(array.values, bounds=bounds_of(array, about), smooth=True)
         for end, interval in zip(("", "_low", "_high"), ends, strict=True):
-            made[f"{name}{end}"] = xr.Variable(array.dims[1:], interval, about)
+            variables[f"{name}{end}"] = xr.Variable(array.dims[1:], interval, about)
         if f"{name}_null" in together:
             null = together[f"{name}_null"].variable
             null = null.mean("example") if "example" in null.dims else null
-            lift = made[name] / null.where(null != 0)  # a difference has null 0, and no lift
-            made[f"{name}_null"] = xr.Variable(null.dims, null.values, unit)
-            made[f"{name}_lift"] = xr.Variable(lift.dims, lift.values, {"units": "×"})
+            lift = variables[name] / null.where(null != 0)  # a difference has null 0, and no lift
+            variables[f"{name}_null"] = xr.Variable(null.dims, null.values, unit)
+            variables[f"{name}_lift"] = xr.Variable(lift.dims, lift.values, {"units": "×"})
     coords = {k: v for k, v in together.coords.items() if "example" not in v.dims}
     attrs = {"measure": repr(measure), "model": model, "n": together.sizes["example"]}
-    return Result(xr.Dataset(made, coords, attrs), measure, together, model, values)
+    return Result(xr.Dataset(variables, coords, attrs), measure, together, model, values)
 
 
 def side_by_side(examples: Sequence[xr.Dataset]) -> xr.Dataset:
@@ -244,8 +244,8 @@ def side_by_side(examples: Sequence[xr.Dataset]) -> xr.Dataset:
     """
     first = examples[0]
     if "example" in first.sizes or not all(_alike(first, other) for other in examples[1:]):
-        same: Any = {"coords": "minimal", "compat": "override"}
-        return xr.concat(list(examples), dim="example", join="outer", **same)
+        concat_options: Any = {"coords": "minimal", "compat": "override"}
+        return xr.concat(list(examples), dim="example", join="outer", **concat_options)
     stacked = {}
     for name, array in first.data_vars.variables.items():
         values = np.stack([example.variables[name].values for example in examples])

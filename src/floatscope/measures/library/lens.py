@@ -72,8 +72,8 @@ class LogitLens(Measure):
         if reveals := _reveals(trace, masked[:, -1]):
             values |= _commitment(trace, right, masked, reveals)
         layer, step = (float(trace.data[dim].values[-1]) for dim in ("layer", "step"))
-        most = {"commit_layer": layer, "commit_step": step, "lead": step}
-        return xr.Dataset(values, attrs={"most": most})
+        limits = {"commit_layer": layer, "commit_step": step, "lead": step}
+        return xr.Dataset(values, attrs={"most": limits})
 
     def plot(self, result: Result) -> Figure:
         return lines(
@@ -88,11 +88,11 @@ class LogitLens(Measure):
 
 def _reveals(trace: Trace, masked: np.ndarray) -> list[tuple[int, int]]:
     """Return (index of the kept step, position) for each reveal that gave the final token."""
-    kept = {int(t): i for i, t in enumerate(trace.data["step"].values)}
+    index_of_step = {int(t): i for i, t in enumerate(trace.data["step"].values)}
     canvas, last = trace.canvas.values, last_reveal(trace.change.values)
     reveals = [(int(last[p]), int(p)) for p in np.flatnonzero(~np.isnan(last))]
-    stays = [(t, p) for t, p in reveals if t in kept and canvas[t + 1, p] == canvas[-1, p]]
-    return [(kept[t], p) for t, p in stays if masked[kept[t], p]]
+    stays = [(t, p) for t, p in reveals if t in index_of_step and canvas[t + 1, p] == canvas[-1, p]]
+    return [(index_of_step[t], p) for t, p in stays if masked[index_of_step[t], p]]
 
 
 def _commitment(
@@ -115,8 +115,8 @@ def _commitment(
     for (t, p), commits in zip(reveals, final, strict=True):
         if commits:
             before = np.flatnonzero(masked[: t + 1, -1, p])  # steps at which it was masked
-            begun = before[_stays(right[before, -1, p]).argmax()]
-            spans.append((steps[begun], steps[t]))
+            start = before[_stays(right[before, -1, p]).argmax()]
+            spans.append((steps[start], steps[t]))
     first, reveal = np.mean(spans, axis=0)
     return values | {"commit_step": first, "lead": reveal - first}
 

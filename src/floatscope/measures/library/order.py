@@ -128,9 +128,9 @@ class DecodingOrder(Measure):
         block = block_start[step] if len(step) else step
         is_end = None if ends is None else np.isin(token, np.asarray(ends, int))
         values: dict[str, Any] = {}
-        whole = np.full(len(position), len(position) == len(final))
+        all_positions = np.full(len(position), len(position) == len(final))
         content = np.zeros(len(position), bool) if is_end is None else ~is_end
-        for name, chosen in (("", whole), ("_content", content)):
+        for name, chosen in (("", all_positions), ("_content", content)):
             rank = reveals.ranks(step[chosen])
             for end, order in (("", rank), ("_null", reveals.shuffled(rank, block[chosen]))):
                 values[f"boundary{name}{end}"] = reveals.boundary(order)
@@ -164,10 +164,10 @@ class DecodingOrder(Measure):
     def _frequency(self, token: np.ndarray) -> Float[np.ndarray, " n"]:
         table = read_frequencies(str(self.frequencies))
         if token.max() >= len(table):
-            what = (
+            problem = (
                 f"{self.frequencies} holds {len(table)} frequencies, token {token.max()} has none"
             )
-            raise UsageError(what, "Count them with this model's tokenizer.")
+            raise UsageError(problem, "Count them with this model's tokenizer.")
         return table[token]
 
     def plot(self, result: Result) -> Figure:
@@ -214,5 +214,5 @@ def maps(orders: Mapping[str, Result]) -> Figure:
 
 
 def _map(axis: Axes, data: xr.Dataset) -> Any:
-    look: Any = {"cmap": SHARE_MAP, "vmin": 0, "vmax": 1, "edgecolors": "face"}
-    return axis.pcolormesh(data["place"], data["time"], data["map"], **look)
+    style: Any = {"cmap": SHARE_MAP, "vmin": 0, "vmax": 1, "edgecolors": "face"}
+    return axis.pcolormesh(data["place"], data["time"], data["map"], **style)

@@ -110,7 +110,7 @@ class _Layers:
         self.mass: list[Float[Tensor, "h k"]] = []
         self.kv: list[tuple[Tensor, Tensor]] = []
 
-    def look(self, call: attention_hook.Call, proceed: attention_hook.Proceed) -> Tensor:
+    def record(self, call: attention_hook.Call, proceed: attention_hook.Proceed) -> Tensor:
         view = View.of(call, self.visible, self.labels)
         view = backend.with_lse(view, lambda: attention_hook.compute_attention(call))
         total = backend.sums(view, entropy=False, regions=False)["column_sum"][0, 0]  # (h, k)
@@ -140,7 +140,7 @@ class _Comparing(Watcher):
             return
         self.old += int((~state.fresh).sum())
         self.cached = _Layers(state.visible, state.fresh[:, state.visible.rows])
-        with attention_hook.attach(self.model.net, self.cached.look, innermost=True):
+        with attention_hook.attach(self.model.net, self.cached.record, innermost=True):
             yield
 
     def committed(
@@ -151,7 +151,7 @@ class _Comparing(Watcher):
         model, size = self.model, state.visible.keys
         plain = model.visibility(size, size, state.visible.padding)
         anew = _Layers(plain, state.fresh)
-        with attention_hook.attach(model.net, anew.look, innermost=True):
+        with attention_hook.attach(model.net, anew.record, innermost=True):
             logits = model.predict(state.canvas, *state.window, plain).float()
         logits[..., model.mask_id] = -torch.inf
         if bool(revealed.any()):
@@ -175,13 +175,13 @@ def _example(model: Model, prompt: Encoded, sampler: Sampler, cache: str) -> xr.
         fast = decode(model, [prompt], sampler, watch, cache=cache)[0]
         plain = decode(model, [prompt], sampler)[0]
     start = len(prompt.ids)
-    same = (fast.canvas[-1, start:] == plain.canvas[-1, start:]).mean()
+    agreement = (fast.canvas[-1, start:] == plain.canvas[-1, start:]).mean()
     layered = watch.layered.items()
     means = {name: torch.stack(by_step).nanmean(0).double() for name, by_step in layered}
     values = {name: ("layer", mean.numpy()) for name, mean in means.items()}
     scalars = {
         "flipped": float(np.mean(watch.flipped or [np.nan])),
-        "answer": float(same),
+        "answer": float(agreement),
         "old": watch.old / watch.keys,
         "rows": watch.rows / watch.keys,
     }

@@ -63,11 +63,11 @@ class Structure(Measure):
         with np.errstate(divide="ignore", invalid="ignore"):
             above = got[structural].sum(0) / due[structural].sum()
             index = above / (got[content] / due[content])
-        both = ("token_class", "layer")
+        class_dims = ("token_class", "layer")
         values: dict[str, Any] = {
-            "class_mass": (both, got),
-            "class_mass_null": (both, np.broadcast_to(due[:, None], got.shape)),
-            "class_lift": (both, got / due[:, None]),
+            "class_mass": (class_dims, got),
+            "class_mass_null": (class_dims, np.broadcast_to(due[:, None], got.shape)),
+            "class_lift": (class_dims, got / due[:, None]),
             "index": ("layer", index),
             "trend": _slope(depth, index),
         }
@@ -102,8 +102,8 @@ def _draw_lifts(axis: Axes, result: Result) -> None:
             colour = "white" if dark else "black"
             axis.text(column, row, text, ha="center", va="center", fontsize=points(6), color=colour)
     axis.set_yticks(range(len(values)), [str(c) for c in shown["token_class"].values])
-    every = max(1, len(layers) // 8)
-    axis.set_xticks(range(0, len(layers), every), [str(x) for x in layers[::every]])
+    stride = max(1, len(layers) // 8)
+    axis.set_xticks(range(0, len(layers), stride), [str(x) for x in layers[::stride]])
     axis.set(xlabel="layer", title="lift by class (1 = chance)")
 
 

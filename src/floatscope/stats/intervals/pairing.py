@@ -40,8 +40,8 @@ def paired_by_id(
 ) -> tuple[list[str], Float[np.ndarray, " pairs"], Float[np.ndarray, " pairs"]]:
     """Return the common ids and the values of both mappings for them; see `pair`."""
     common, _ = pair(list(a), list(b))
-    one, two = (np.array([float(x[i]) for i in common]) for x in (a, b))
-    return common, one, two
+    first, second = (np.array([float(x[i]) for i in common]) for x in (a, b))
+    return common, first, second
 
 
 def _short(text: str) -> str:

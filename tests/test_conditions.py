@@ -29,7 +29,7 @@ def texts(record):
 
 def clean(record):
     """No distractor holds an answer."""
-    others = [p for p in record.passages if not p.kept]
+    others = [p for p in record.passages if not p.is_required]
     return not any(contains(f"{p.title} {p.text}", record.answers) for p in others)
 
 
@@ -47,7 +47,7 @@ def test_number_place_and_cleanness(data):
     assert len(made.passages) == n == len(set(texts(made)))
     assert gold is None or made.gold == gold
     assert made.passages[made.gold] == record.passages[record.gold]
-    assert {p for p in record.passages if p.kept} <= set(made.passages)
+    assert {p for p in record.passages if p.is_required} <= set(made.passages)
     assert clean(made)
     assert (made.id, made.question, made.answers) == (record.id, record.question, record.answers)
 

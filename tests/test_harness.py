@@ -297,7 +297,7 @@ def test_what_a_task_asks_of_a_generation(llama):
     with pytest.raises(fs.UsageError, match="the task asks for num_beams = 4"):
         lm.generate_until(ask(("Hello", {"num_beams": 4}), kind="generate_until"))
     with pytest.raises(fs.UsageError, match="top_p = 0.9"):
-        GenerationRequest.of({"top_p": 0.9, "temperature": 1})
+        GenerationRequest.from_kwargs({"top_p": 0.9, "temperature": 1})
 
 
 def test_another_length_at_the_same_pace():

@@ -194,7 +194,7 @@ def test_files_that_cannot_be_read_at_all(tmp_path):
     path.write_bytes(b'{"prompt": "a"}')
     with pytest.raises(fs.UsageError) as caught:
         read_records(path)
-    assert all(schema.looks in caught.value.remedy for schema in ALL)
+    assert all(schema.layout in caught.value.remedy for schema in ALL)
     with pytest.raises(fs.UsageError, match="none of the 2 records"):
         read(tmp_path, [{"question": "", "answer": "a"}, b"{"], skip_bad=True)
     broken = tmp_path / "squad.json"
@@ -240,7 +240,7 @@ def test_the_world_gives_records(level):
     for record in records:
         assert len(record.passages) == LEVELS[level].passages
         assert record.answers[0] in record.passages[record.gold].text
-        assert sum(p.kept for p in record.passages) == LEVELS[level].hops
+        assert sum(p.is_required for p in record.passages) == LEVELS[level].hops
     if LEVELS[level].confusable:
         with pytest.raises(fs.UsageError, match="confusable names"):
             world_records(name, 5, known=True)

@@ -87,11 +87,11 @@ def test_the_same_seed_gives_the_same_examples():
         one, two = (World(3).examples(level, 3, seed=5, noise=NOISE) for _ in range(2))
         assert one == two
         assert one != World(3).examples(level, 3, seed=6, noise=NOISE)
-    assert [p.facts for p in World(1).known] == [p.facts for p in World(1).known]
+    assert [p.facts for p in World(1).known_people] == [p.facts for p in World(1).known_people]
 
 
 def test_known_and_unseen_share_no_name():
-    known = {w for p in WORLD.known for w in p.name.split()}
+    known = {w for p in WORLD.known_people for w in p.name.split()}
     assert all(split_of(w) == "train" for w in known)
     for level in LEVELS.values():
         for e in WORLD.examples(level, 30, noise=NOISE):
@@ -129,7 +129,7 @@ def test_a_rival_differs_in_who_it_is_about_alone(known):
 
 
 def test_known_people_keep_their_facts():
-    facts = {p.name: p.facts for p in WORLD.known}
+    facts = {p.name: p.facts for p in WORLD.known_people}
     for e in WORLD.examples(LEVELS["hops"], 50, known=True):
         for passage in e.passages:
             for fact in passage.facts:

@@ -250,7 +250,7 @@ class Evidence:
         answers = self.answers(setting, model) or {}
         if "cut" not in answers or not cut.count(answers["cut"]):
             return ""
-        return cut.said(answers["cut"], int(answers["masks"][0]))
+        return cut.describe(answers["cut"], int(answers["masks"][0]))
 
     def cut_off(self, settings: Sequence[str], *models: str | None) -> str:
         """Return the reason why answers that were cut off bar a claim; "" if they do not.

@@ -38,9 +38,9 @@ def named_records(data: str, n: int | None, seed: int = 0) -> tuple[Record, ...]
     """
     if data.startswith(LONG):
         return long_records(data, n, seed)
-    known = data.startswith(KNOWN)
+    is_known = data.startswith(KNOWN)
     level = data.partition(":")[2]
-    return world_records(WORLD + level, MANY if n is None else n, seed=seed, known=known)
+    return world_records(WORLD + level, MANY if n is None else n, seed=seed, known=is_known)
 
 
 def asks(data: str) -> Asks:

@@ -312,7 +312,10 @@ def _interpolated(values: xr.Dataset, grid: np.ndarray) -> xr.Dataset:
 
 
 def by_example(a: xr.DataArray, b: xr.DataArray) -> tuple[np.ndarray, np.ndarray] | None:
-    """Return both on the examples they share, in a's order, means of repeated ones; None without."""
+    """Return the values of a and b for their shared examples, in a's order; None if they share none.
+
+    Values of a repeated example are averaged.
+    """
     names = [np.array(list(map(str, array["example"].values))) for array in (a, b)]
     shared = [name for name in dict.fromkeys(names[0]) if name in set(names[1])]
     if not shared:

@@ -75,7 +75,7 @@ def draw_categories(axis: Axes, result: Result, name: str, label: str) -> None:
 
 
 def written(trace: Trace) -> Bool[np.ndarray, " e"]:
-    """Find the reveals of the answer's text: all up to its end token, and that one.
+    """Find the reveals of the answer's text, up to and including its end token.
 
     Of the run of one token that fills the rest of an answer only the first counts.
     """

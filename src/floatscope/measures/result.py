@@ -188,11 +188,11 @@ def bounds_of(values: Any, attrs: Mapping[Any, Any]) -> intervals.Bounds | None:
 def summarise(
     examples: Sequence[xr.Dataset], measure: Any, model: str, units: dict[str, str]
 ) -> Result:
-    """Example by example datasets (values and their `_null`s) → means, intervals, lifts.
+    """Combine one dataset per example (values and their `_null`s) into means, intervals and lifts.
 
-    An example's attribute `id` says which it is, so that results can be paired; its attribute `most`
-    may name the largest possible value of a count, such as {"lifetime": 32} for 32 states. `gold` says
-    whether it names a gold region: a NaN without is explained.
+    Attributes of an example: `id` identifies it, so that results can be paired; `most` may give the largest
+    possible value of a count, such as {"lifetime": 32} for 32 states; `gold` says whether the example has a
+    gold region, and the result counts those that have one.
     """
     if not examples:
         raise UsageError("no traces", "Give at least one.")

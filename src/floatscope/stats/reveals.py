@@ -42,7 +42,7 @@ def boundary(rank: Float[np.ndarray, " n"]) -> float:
 
 
 def left_to_right(rank: Float[np.ndarray, " n"], spread: Float[np.ndarray, " n"]) -> float:
-    """Correlate position and rank, with the spread of `spread`.
+    """Correlate position and rank, scaled by the standard deviation of `spread` instead of `rank`.
 
     NaN if everything is revealed at once, or for fewer than three positions.
     """

@@ -138,10 +138,10 @@ def perturbation(a: Sequence[Trace], b: Sequence[Trace]) -> Result:
     examples = []
     for trace, twin in zip(a, b, strict=True):
         even = vectors(uniform_received(trace))
-        u, of_u, u_chance = _lengths(vectors(trace.received), even)
-        v, of_v, v_chance = _lengths(vectors(twin.received), even)
+        u, u_length, u_chance = _lengths(vectors(trace.received), even)
+        v, v_length, v_chance = _lengths(vectors(twin.received), even)
         dims = ("layer", "head")
-        values = {"perturbation": (dims, (u * v).sum(-1) / (of_u * of_v))}
+        values = {"perturbation": (dims, (u * v).sum(-1) / (u_length * v_length))}
         values["perturbation_null"] = dims, u_chance * v_chance
         examples.append(xr.Dataset(values, {d: trace.data[d].values for d in dims}))
     measure = Perturbation(by="key" if by_key else "region")

@@ -43,7 +43,7 @@ class Dynamics(Measure):
         names = list(dict.fromkeys(map(str, region)))
         for name, axis, by in (("layers", 1, "step"), ("steps", 0, "layer")):
             rise = np.maximum(np.diff(c, axis=axis), 0)  # NaN where a key is not there in both
-            null = _dealt(np.moveaxis(lift, axis, 0), np.moveaxis(uniform + 0 * c, axis, 0))
+            null = _permuted_rise(np.moveaxis(lift, axis, 0), np.moveaxis(uniform + 0 * c, axis, 0))
             per_key = _mean(rise, (0, 1))
             values |= {
                 name: (by, _mean(rise, (axis, 2))),
@@ -78,7 +78,7 @@ class Dynamics(Measure):
         )
 
 
-def _dealt(lift: np.ndarray, uniform: np.ndarray) -> np.ndarray:
+def _permuted_rise(lift: np.ndarray, uniform: np.ndarray) -> np.ndarray:
     """Return the mean rise to the next state if its lifts were permuted among the keys: (states − 1, other).
 
     Both arrays are (states, other, keys); absent keys are NaN.

@@ -16,7 +16,7 @@ from ..result import Result
 
 @dataclass(frozen=True)
 class LogitLens(Measure):
-    """When the final token becomes the arg-max and stays it: commitment layer and commitment step.
+    """When the final token becomes and remains the arg-max: commitment layer and commitment step.
 
     The logit lens (nostalgebraist, 2020; see 2303.08112) is read at masked positions, at every kept step.
     Positions that are never decided are left out.
@@ -103,7 +103,7 @@ def _commitment(
     A reveal that never commits has no layer and no step.
     """
     steps = trace.data["step"].values
-    settled = np.stack([_stays(right[t, :, p]) for t, p in reveals])  # (reveal, layer)
+    settled = np.stack([_holds_from(right[t, :, p]) for t, p in reveals])  # (reveal, layer)
     values: dict[str, Any] = {"committed": ("layer", settled.mean(0))}
     final = settled[:, -1]
     if not final.any():
@@ -115,12 +115,12 @@ def _commitment(
     for (t, p), commits in zip(reveals, final, strict=True):
         if commits:
             before = np.flatnonzero(masked[: t + 1, -1, p])  # steps at which it was masked
-            start = before[_stays(right[before, -1, p]).argmax()]
+            start = before[_holds_from(right[before, -1, p]).argmax()]
             spans.append((steps[start], steps[t]))
     first, reveal = np.mean(spans, axis=0)
     return values | {"commit_step": first, "lead": reveal - first}
 
 
-def _stays(right: np.ndarray) -> np.ndarray:
+def _holds_from(right: np.ndarray) -> np.ndarray:
     """Mark the entries from which on all values are true."""
     return np.logical_and.accumulate(right[::-1])[::-1]

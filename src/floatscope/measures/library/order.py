@@ -187,7 +187,7 @@ class DecodingOrder(Measure):
 
 
 def _spread(when: Float[np.ndarray, " n"], ticks: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return P(revealed by then), (time, place), and the same over all places, (time,)."""
+    """Return the share revealed at each time, by place (time, place) and over all places (time,)."""
     size = len(when)
     by = (when[None] + 1 <= _EDGES[:, None] * ticks + 1e-9).astype(float)  # (time, position)
     cells = np.arange(size + 1) / max(size, 1)

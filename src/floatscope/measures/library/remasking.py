@@ -96,11 +96,11 @@ def remasking(
 def remasked(
     model: Model, trace: Trace, steps: Choice = None, *, batch_size: int = 8, seed: int = 0
 ) -> xr.Dataset:
-    """(step, key): what masking that position does to the other masked positions; NaN at the rest.
+    """Measure the effect of masking each position on the other masked positions: (step, key).
 
-    `moved`: total variation of their predictions, mean; `flipped`: share of them with another arg-max;
-    `returned`: 1 where the model would put the same token back. Positions of the answer are the revealed
-    ones, positions of the prompt the control's.
+    `moved` is the mean total variation of their predictions, `flipped` the share of them with another
+    arg-max, and `returned` is 1 where the model would predict the same token again. Positions of the answer
+    are the revealed ones, positions of the prompt those of the control. All others are NaN.
     """
     if model.mask_id is None:
         raise UsageError(f"{model.name} has no mask token", "Give a diffusion model.")

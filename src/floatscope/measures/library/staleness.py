@@ -93,7 +93,7 @@ def staleness(
     if not several:
         raise UsageError("no prompts", "Give at least one.")
     if cache.partition(":")[0] not in APPROXIMATE:
-        remedy = f"Nothing is old in it: use {', '.join(APPROXIMATE)}."
+        remedy = f"An exact cache has no old keys: use {', '.join(APPROXIMATE)}."
         raise UsageError(f"cache = {cache!r} is exact", remedy)
     chosen = choose_sampler(model, sampler)
     encoded = [model.encode(prompt) for prompt in several]
@@ -102,7 +102,7 @@ def staleness(
 
 
 class _Layers:
-    """By layer of one forward: what its rows gave each key, and the keys and values they saw."""
+    """Record each layer of one forward: the attention that keys receive, and the keys and values."""
 
     def __init__(self, visible: Visibility, rows: Bool[Tensor, "1 q"]) -> None:
         self.visible, real = visible, visible.key_is_real
@@ -119,8 +119,8 @@ class _Layers:
         return proceed(call)
 
 
-class _Comparing(Watcher):
-    """Run, beside every step of one prompt that used old keys, the same step without."""
+class _StalenessWatcher(Watcher):
+    """Repeat every step of one prompt that used old keys, without old keys, and compare the two."""
 
     def __init__(self, model: Model) -> None:
         self.model = model
@@ -170,7 +170,7 @@ class _Comparing(Watcher):
 
 def _example(model: Model, prompt: Encoded, sampler: Sampler, cache: str) -> xr.Dataset:
     """Decode a prompt with the cache and without, and compare them."""
-    watch = _Comparing(model)
+    watch = _StalenessWatcher(model)
     with attention_hook.lock_network(model.net):
         fast = decode(model, [prompt], sampler, watch, cache=cache)[0]
         plain = decode(model, [prompt], sampler)[0]

@@ -72,7 +72,9 @@ def mean(
     if bounds is None or finite:
         ends = bounds or SHARES
         shares = _all_in(flat, *ends) & (varies(flat) | finite)
-        _replace_ends(low, high, shares, lambda columns: _between(flat[:, columns], ends, level))
+        _replace_ends(
+            low, high, shares, lambda columns: _share_interval(flat[:, columns], ends, level)
+        )
     if bounds is None or bounds == DIFFERENCES:
         pairs = _all_in(flat, -1, 0, 1) & (varies(flat) & ~shares | finite)
         _replace_ends(low, high, pairs, lambda columns: _tango(flat[:, columns], level))
@@ -147,7 +149,7 @@ def _replace_ends(low: Cells, high: Cells, where: Which, interval: Any) -> None:
         _, low[where], high[where] = interval(where)
 
 
-def _between(flat: Flat, bounds: Bounds, level: float) -> Interval:
+def _share_interval(flat: Flat, bounds: Bounds, level: float) -> Interval:
     """Return the interval of a share, scaled to the mean of values between bounds."""
     bottom, top = bounds
     n = (~np.isnan(flat)).sum(0)

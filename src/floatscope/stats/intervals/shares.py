@@ -22,7 +22,7 @@ def share(successes: Counts, n: Counts, *, level: float = 0.95) -> tuple[Cells, 
     and of right answers lie: at a nominal 95 % it covers a share of 0.98 in 85 % of samples of 8, and a
     share of 0.95 in 92.5 % of samples of 20. NaN for n = 0.
     """
-    (k, n), shape = _together(successes, n)
+    (k, n), shape = _broadcast(successes, n)
     tail = (1 - level) / 2
     with np.errstate(invalid="ignore", divide="ignore"):
         value = k / n
@@ -52,7 +52,7 @@ def paired_shares(
     it is Student's with n − 1 degrees of freedom, because with the normal quantile the coverage of 40 pairs,
     a fifth of them discordant to one side, is 92.8 % instead of 95 %.
     """
-    (b, c, n), shape = _together(only_first, only_second, n)
+    (b, c, n), shape = _broadcast(only_first, only_second, n)
     several = n > 1
     count = np.where(several, n, 2.0)
     low, high = score_limits(b, c, count, scipy.special.stdtrit(count - 1, (1 + level) / 2))
@@ -90,7 +90,7 @@ def _score(b: Cells, c: Cells, n: Cells, difference: Cells) -> Cells:
     return np.asarray((b - c - n * difference) / np.sqrt(np.maximum(variance, 1e-30)))
 
 
-def _together(*counts: Counts) -> tuple[list[Float[np.ndarray, " cells"]], tuple[Any, ...]]:
+def _broadcast(*counts: Counts) -> tuple[list[Float[np.ndarray, " cells"]], tuple[Any, ...]]:
     """Broadcast counts to one shape; return them flattened, and the shape."""
     arrays = np.broadcast_arrays(*(np.asarray(x, dtype=np.float64) for x in counts))
     return [x.ravel() for x in arrays], arrays[0].shape

@@ -33,12 +33,12 @@ def skewed(
     (lognormal, n = 8: 93.7 % against 89.4 %) and draws nothing.
     """
     quantile = scipy.special.stdtrit(np.maximum(free, 1), (1 + level) / 2)
-    low = value - np.maximum(_turned_back(quantile, skewness), quantile) * error
-    high = value - np.minimum(_turned_back(-quantile, skewness), -quantile) * error
+    low = value - np.maximum(_untransformed(quantile, skewness), quantile) * error
+    high = value - np.minimum(_untransformed(-quantile, skewness), -quantile) * error
     return low, high
 
 
-def _turned_back(limit: Cells, skewness: Cells) -> Cells:
+def _untransformed(limit: Cells, skewness: Cells) -> Cells:
     """Return the limit of t for a limit of the skewness-free statistic."""
     straight = abs(skewness) < 1e-7
     safe = np.where(straight, 1.0, skewness)

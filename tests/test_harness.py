@@ -330,10 +330,10 @@ def test_contexts_that_do_not_fit(llama, caplog):
     [
         ({"sampler": "confident"}, "no sampler 'confident'"),
         ({"sampler": "confidence", "beam": 0}, "confidence takes no beam"),
-        ({"sampler": fs.Confidence(), "length": 8}, "length beside a sampler"),
+        ({"sampler": fs.Confidence(), "length": 8}, "length given with a sampler"),
         ({"sampler": "autoregressive"}, "fills masks"),
         ({"batch_size": "auto"}, "batch_size = auto"),
-        ({"device": "cpu"}, "beside a loaded model"),
+        ({"device": "cpu"}, "given with a loaded model"),
     ],
 )
 def test_options_that_cannot_be_are_refused(llada, options, message):

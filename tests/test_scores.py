@@ -83,8 +83,8 @@ def test_nothing_to_compare_with():
 
 
 def test_which_answer_counted():
-    from floatscope.tasks.scores import counted
+    from floatscope.tasks.scores import matched_answer
 
-    assert counted("It was in London, then.", ["Paris", "London"]) == "London"
-    assert counted("the U.S.", ["USA", "the US", "U.S."]) in ("the US", "U.S.")
-    assert counted("Rome", ["Paris", "London"]) == ""
+    assert matched_answer("It was in London, then.", ["Paris", "London"]) == "London"
+    assert matched_answer("the U.S.", ["USA", "the US", "U.S."]) in ("the US", "U.S.")
+    assert matched_answer("Rome", ["Paris", "London"]) == ""

@@ -20,9 +20,9 @@ _SAID = {
 }
 
 
-def table(all_answers: "list[Answers]") -> Table:
+def score_table(all_answers: "list[Answers]") -> Table:
     """Return the table of scores."""
-    table, name = _named(all_answers, "Answers (%)")
+    table, name = _labelled_table(all_answers, "Answers (%)")
     hiding = any("hidden_share" in answers.table for answers in all_answers)
     main, *other_scores = (
         s for s in all_answers[0].scores if s in _NAMES
@@ -55,11 +55,11 @@ def table(all_answers: "list[Answers]") -> Table:
     return table
 
 
-def likeness(all_answers: "list[Answers]") -> Table | None:
+def text_table(all_answers: "list[Answers]") -> Table | None:
     """Return the table that describes long answers; None for short ones."""
     if "content_tokens" not in all_answers[0].table:
         return None
-    table, name = _named(all_answers, "Text of the answers")
+    table, name = _labelled_table(all_answers, "Text of the answers")
     for column in ("distinct (%)", "grounded (%)", "tokens"):
         table.add_column(column, justify="right", no_wrap=True)
     for answers in all_answers:
@@ -75,13 +75,13 @@ def likeness(all_answers: "list[Answers]") -> Table | None:
     return table
 
 
-def shown(all_answers: "list[Answers]", count: int) -> Table:
+def examples_table(all_answers: "list[Answers]", count: int) -> Table:
     """Return the first questions with gold answer, answer, whether it was cut off, and why it counts."""
     import pandas as pd
 
     first = all_answers[0].table.head(count)
     table = Table(title=f"The first {len(first)} questions", title_justify="left")
-    _, name = _named(all_answers, "")
+    _, name = _labelled_table(all_answers, "")
     for column in ("question, gold", "model", "answer"):
         table.add_column(column, overflow="fold")
     table.add_column("ended", no_wrap=True)
@@ -104,8 +104,10 @@ def _clipped(text: str) -> str:
     return text if len(text) <= _LONG else text[: _LONG - 1] + "…"
 
 
-def _named(all_answers: "list[Answers]", title: str) -> "tuple[Table, Callable[[Answers], str]]":
-    """Return a table whose first column names answers, without what is the same in every row."""
+def _labelled_table(
+    all_answers: "list[Answers]", title: str
+) -> "tuple[Table, Callable[[Answers], str]]":
+    """Return a table whose first column shows the settings that differ, and the function that writes it."""
     describe = {
         "model": lambda a: a.model,
         "condition": lambda a: a.condition.name,
@@ -145,8 +147,8 @@ def _percent(interval: tuple[float, float, float], sign: bool = False) -> str:
     return f"{mean:{'+' if sign else ''}.3g} [{low:.3g}, {high:.3g}]".replace("[", "\\[")
 
 
-def unasked(all_answers: "list[Answers]") -> "Iterator[InvalidRecord]":
-    """Yield the questions that could not be asked, each once."""
+def unaskable(all_answers: "list[Answers]") -> "Iterator[InvalidRecord]":
+    """Yield the questions that could not be asked, without repeats."""
     listed: set[str] = set()
     for answers in all_answers:
         for record in answers.left_out:
@@ -156,7 +158,7 @@ def unasked(all_answers: "list[Answers]") -> "Iterator[InvalidRecord]":
 
 
 def list_left_out(bad: "list[InvalidRecord]", skip_bad: bool) -> None:
-    """Print what was left out."""
+    """Print the records that were left out."""
     if bad:
         err.print(f"left out {len(bad)}:")
         for record in bad:

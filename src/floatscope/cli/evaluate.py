@@ -8,7 +8,7 @@ import typer
 from rich.markup import escape
 
 from ..errors import UsageError
-from .answers import likeness, list_left_out, shown, table, unasked, warn_of_cut
+from .answers import examples_table, list_left_out, score_table, text_table, unaskable, warn_of_cut
 from .app import Plugins, Weights, app, err, out, output_option
 from .keeping import keeping
 from .progress import Display
@@ -195,15 +195,15 @@ def evaluate(
             answer_files.write(all_answers, file)
             keep.remove()
             keep.run.forget_replaced()
-    out.print(table(all_answers))
-    if text_table := likeness(all_answers):
-        out.print(text_table)
+    out.print(score_table(all_answers))
+    if texts := text_table(all_answers):
+        out.print(texts)
     if examples:
-        out.print(shown(all_answers, examples))
+        out.print(examples_table(all_answers, examples))
     warn_of_cut(all_answers)
     if note:
         err.print(f"note: {escape(note)}", soft_wrap=True)
-    list_left_out([*bad, *unfit, *unasked(all_answers)], skip_bad)
+    list_left_out([*bad, *unfit, *unaskable(all_answers)], skip_bad)
     if file:
         err.print(f"saved {escape(str(file))}")
 

@@ -27,7 +27,10 @@ def keeping(
     resume: bool,
     overwrite: bool,
 ) -> "Iterator[AnswerStore | None]":
-    """Open a directory beside the file; if the command ends early, print how to continue."""
+    """Open the directory of stored answers next to the file.
+
+    If the command ends early, print how to continue.
+    """
     if save is None:
         yield None
         return

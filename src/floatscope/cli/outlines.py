@@ -56,7 +56,7 @@ def class_outline(module: str, name: str) -> Outline:
     definition = next(node for node in body if isinstance(node, ast.ClassDef) and node.name == name)
     settings: dict[str, str] = {}
     for base in definition.bases:
-        if isinstance(base, ast.Name) and (home := _home(body, module, base.id)):
+        if isinstance(base, ast.Name) and (home := _module_of(body, module, base.id)):
             settings |= class_outline(home, base.id).fields
     for node in definition.body:
         if isinstance(node, ast.AnnAssign) and "ClassVar" not in ast.unparse(node.annotation):
@@ -66,7 +66,7 @@ def class_outline(module: str, name: str) -> Outline:
     return Outline(summary, settings)
 
 
-def _home(body: list[ast.stmt], module: str, name: str) -> str | None:
+def _module_of(body: list[ast.stmt], module: str, name: str) -> str | None:
     """Return the module of the package in which a base class is defined."""
     for node in body:
         if isinstance(node, ast.ClassDef) and node.name == name:

@@ -43,8 +43,8 @@ def report(
     from ..studies.stored import understood
 
     formats = {
-        "tables": _several("--tables", tables, tuple(TABLES)),
-        "figures": _several("--figures", figures, FIGURES),
+        "tables": _parse_choices("--tables", tables, tuple(TABLES)),
+        "figures": _parse_choices("--figures", figures, FIGURES),
     }
     wide = None if width is None else inches(width)
     if not any(formats.values()) and (wide or font_size or to):
@@ -68,7 +68,7 @@ def report(
     out.print(escape(str(page)))
 
 
-def _several(option: str, text: str | None, choices: tuple[str, ...]) -> list[str]:
+def _parse_choices(option: str, text: str | None, choices: tuple[str, ...]) -> list[str]:
     """Parse a list such as "csv,latex"."""
     names = [name.strip() for name in (text or "").split(",") if name.strip()]
     for name in names:

@@ -259,24 +259,28 @@ def settings_of(options: list[str], flags: Mapping[str, Any]) -> dict[str, Any]:
     from ..studies import Request
 
     settings: dict[str, Any] = {}
-    of_studies = {field: name for name, study in STUDIES.items() for field in study.options}
+    study_of_field = {field: name for name, study in STUDIES.items() for field in study.options}
     free = [
-        f for f in Request.model_fields if f not in {*flags, *of_studies, "extra_runs", "plugins"}
+        f
+        for f in Request.model_fields
+        if f not in {*flags, *study_of_field, "extra_runs", "plugins"}
     ]
     for text in options:
         key, _, value = text.partition("=")
         name, dot, field = key.strip().rpartition(".")
         if dot:
             STUDIES.require(name)
-        choices = [option for option, owner in of_studies.items() if owner == name] if dot else free
+        choices = (
+            [option for option, owner in study_of_field.items() if owner == name] if dot else free
+        )
         if field not in choices or not value:
             guess = did_you_mean(field, choices)
-            if field in of_studies:
-                guess = f"Write {of_studies[field]}.{field}={value or 'VALUE'}."
+            if field in study_of_field:
+                guess = f"Write {study_of_field[field]}.{field}={value or 'VALUE'}."
             elif field in flags:
                 guess = f"Write --{field.replace('_', '-')}."
             listed = ", ".join(
-                [*choices, *([] if dot else (f"{s}.{f}" for f, s in of_studies.items()))]
+                [*choices, *([] if dot else (f"{s}.{f}" for f, s in study_of_field.items()))]
             )
             raise UsageError(f"--set {text:.100}", guess or f"There are: {listed or 'none'}.")
         settings[field] = value

@@ -82,7 +82,7 @@ def sampler_from(
     if isinstance(name_or_sampler, AnySampler):
         if options:
             raise UsageError(
-                f"{', '.join(options)} beside a sampler", "Put them into the sampler itself."
+                f"{', '.join(options)} given with a sampler", "Set them in the sampler."
             )
         return name_or_sampler
     name = name_or_sampler or default_name(model)

@@ -73,7 +73,7 @@ class FloatscopeLM(TextLM):
             model = load(model, adapter=adapter, dtype=dtype or "auto", device=device)
         elif adapter or device or dtype:
             raise UsageError(
-                "adapter, device or dtype beside a loaded model", "Give them to load(...)."
+                "adapter, device or dtype given with a loaded model", "Give them to load(...)."
             )
         super().__init__(model)
         self.sampler = sampler_from(model, sampler, options, seed)
@@ -95,7 +95,7 @@ class FloatscopeLM(TextLM):
             repeats[repr(request.args)] += 1
             together.setdefault(sampler.describe(), (sampler, []))[1].append(i)
         texts: dict[int, str] = {}
-        with self._at_work("Generating", len(requests), disable_tqdm) as (bar, room):
+        with self._progress("Generating", len(requests), disable_tqdm) as (bar, room):
             for name, (sampler, members) in together.items():
                 log.info("%s: %d requests with %s", self.model.name, len(members), name)
                 space = room - sampler.length
@@ -127,7 +127,7 @@ class FloatscopeLM(TextLM):
         answers: list[tuple[float, bool]] = []
         errors: list[float] = []
         chunk = 16 * self.batch_size  # enough to stand together by length; then into the cache
-        with self._at_work("Scoring", len(requests), disable_tqdm) as (bar, room):
+        with self._progress("Scoring", len(requests), disable_tqdm) as (bar, room):
             for start in range(0, len(requests), chunk):
                 batch = requests[start : start + chunk]
 
@@ -148,7 +148,7 @@ class FloatscopeLM(TextLM):
                     answers.append((likelihood.value, bool(likelihood.greedy)))
                     errors.append(likelihood.error)
                     self.cache_hook.add_partial("loglikelihood", args, answers[-1])
-        self._tell_errors(errors)
+        self._log_errors(errors)
         return answers
 
     def loglikelihood_rolling(
@@ -156,7 +156,7 @@ class FloatscopeLM(TextLM):
     ) -> list[float]:
         answers: list[float] = []
         errors: list[float] = []
-        with self._at_work("Scoring texts", len(requests), disable_tqdm) as (bar, _):
+        with self._progress("Scoring texts", len(requests), disable_tqdm) as (bar, _):
             for request in requests:
                 likelihood = rolling_log_likelihood(
                     self.model,
@@ -170,7 +170,7 @@ class FloatscopeLM(TextLM):
                 errors.append(likelihood.error)
                 self.cache_hook.add_partial("loglikelihood_rolling", request.args, likelihood.value)
                 bar.update()
-        self._tell_errors(errors)
+        self._log_errors(errors)
         return answers
 
     @property
@@ -194,7 +194,7 @@ class FloatscopeLM(TextLM):
         }
 
     @contextmanager
-    def _at_work(self, label: str, total: int, quiet: bool) -> Iterator[tuple[Any, int]]:
+    def _progress(self, label: str, total: int, quiet: bool) -> Iterator[tuple[Any, int]]:
         """Apply the intervention and show a progress bar; yield the bar and how many tokens fit."""
         force = self.intervention(self.model) if self.intervention else nullcontext()
         self._cut = 0
@@ -217,7 +217,7 @@ class FloatscopeLM(TextLM):
         self._cut += 1
         return ids[:lead] + ids[len(ids) - room + lead :]
 
-    def _tell_errors(self, errors: list[float]) -> None:
+    def _log_errors(self, errors: list[float]) -> None:
         if any(errors):
             middle, largest = statistics.median(errors), max(errors)
             log.info(

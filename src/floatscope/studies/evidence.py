@@ -24,7 +24,7 @@ from ..scenes.codec import put_arrays
 from ..stats.intervals import DIFFERENCES, SHARES, pair
 from ..tasks import cut
 from ..tasks.record import Asks
-from ..tasks.scores import counted
+from ..tasks.scores import matched_answer
 from ..trace import Trace
 from ..untrusted import encodable
 from .claim import Number
@@ -239,7 +239,7 @@ class Evidence:
             for key in kept
         }
         why = [
-            counted(line["prediction"], line["answers"]) if line["contains"] else ""
+            matched_answer(line["prediction"], line["answers"]) if line["contains"] else ""
             for line in lines
         ]
         told["gold"] = np.array([BETWEEN.join(line["answers"]) for line in lines], None)

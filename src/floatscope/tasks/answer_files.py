@@ -22,17 +22,18 @@ _FIRST = ["model", "condition", "intervention", "sampler", "template", "id", "qu
 
 
 def require_free(path: Path, overwrite: bool) -> None:
-    """Refuse a path that cannot be written, or that holds something that must not be overwritten."""
+    """Refuse a path that cannot be written, or whose contents must not be overwritten."""
     if path.suffix not in ENDINGS:
         formats = ", ".join(ending.removeprefix(".") for ending in ENDINGS)
         raise UsageError(f"no format {path.suffix.removeprefix('.')!r:.40}", f"Use {formats}.")
     if os.path.lexists(path):
         kind = "a link" if path.is_symlink() else "a directory" if path.is_dir() else "a file"
-        ours = kind == "a file" and path.is_file() and is_answers(path)  # a pipe would make us wait
+        # `is_file` first: opening a pipe would block.
+        replaceable = kind == "a file" and path.is_file() and is_answers(path)
         if not overwrite:
-            remedy = "Choose another --out" + (", or pass --overwrite." if ours else ".")
-            raise UsageError(f"{path} exists{'' if ours else f': {kind}'}", remedy)
-        if not ours:
+            remedy = "Choose another --out" + (", or pass --overwrite." if replaceable else ".")
+            raise UsageError(f"{path} exists{'' if replaceable else f': {kind}'}", remedy)
+        if not replaceable:
             raise UsageError(
                 f"{path} is {kind} without answers of Floatscope: it is not overwritten",
                 "Choose another --out, or remove it yourself.",

@@ -24,7 +24,7 @@ from .keeping import AnswerStore, open_answers
 from .long_scores import LONG_SCORES
 from .pool import Pool
 from .record import Record
-from .scores import counted
+from .scores import matched_answer
 from .templates import Template
 
 SCORES = ("exact_match", "contains", "f1")  # right or wrong
@@ -214,7 +214,8 @@ def evaluate(
     table = pd.DataFrame(answered.scored)
     right = zip(table["prediction"], table["answers"], table["contains"], strict=True)
     why = [
-        counted(prediction, answers) if contains else "" for prediction, answers, contains in right
+        matched_answer(prediction, answers) if contains else ""
+        for prediction, answers, contains in right
     ]
     table.insert(list(table).index("prediction") + 1, "counted", why)
     return Answers(

@@ -32,7 +32,7 @@ from .templates import PlainTemplate, Template, WorldTemplate
 
 
 class NothingToAsk(UsageError):
-    """The error if every question had to be left out."""
+    """Raised if every question had to be left out."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,7 +54,7 @@ def default_template(records: Sequence[Record]) -> Template:
 
 @dataclass(frozen=True, eq=False)
 class EvaluationSetup:
-    """A model and how it is asked; `evaluate` says what the fields mean."""
+    """The settings of an evaluation; the fields are the parameters of `evaluate`."""
 
     model: Model
     sampler: AnySampler | None = None

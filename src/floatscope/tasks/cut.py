@@ -36,5 +36,5 @@ def mostly(cut: Column) -> bool:
 
 
 def describe(cut: Column, length: int) -> str:
-    """Write the count for a sentence."""
+    """Describe how many answers were cut off, as part of a sentence."""
     return f"{count(cut)} of {len(cut)} answers were cut off at {length} tokens"

@@ -143,7 +143,7 @@ def asked_of(
     """Return all that an answer depends on, besides the tokens of the prompts."""
     if model.edits:
         raise UsageError(
-            "an intervention is in force that the kept answers would not know of",
+            "an active intervention would not be recorded with the stored answers",
             "Give it as intervention=.",
         )
     facts = {

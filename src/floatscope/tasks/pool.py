@@ -125,7 +125,9 @@ class Pool:
         return drawn
 
     def wrong_answers(self, record: Record, seed: int) -> Iterator[str]:
-        """Yield answers of other records that do not overlap with this record's, those of similar form first.
+        """Yield wrong answers from other records, most similar in form first.
+
+        Answers that overlap with this record's are skipped.
 
         Args:
             record (Record): The record.

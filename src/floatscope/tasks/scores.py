@@ -50,7 +50,7 @@ def contains(prediction: str, answers: Sequence[str]) -> float:
     )
 
 
-def counted(prediction: str, answers: Sequence[str]) -> str:
+def matched_answer(prediction: str, answers: Sequence[str]) -> str:
     """Return the first right answer that the prediction contains; "" if it contains none."""
     return next((answer for answer in answers if contains(prediction, [answer])), "")
 

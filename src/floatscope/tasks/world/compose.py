@@ -21,7 +21,7 @@ BY_NAME: dict[tuple[Kind, str], Attribute] = {
 
 
 class _Builder:
-    """Collects passages, with what is needed to ask about them."""
+    """Collect the passages of a context, and the entities that its questions are about."""
 
     def __init__(self, people: Sequence[Entity], level: Level, draw: Draw) -> None:
         self.people, self.level, self.draw, self.about_known = people, level, draw, bool(people)

@@ -108,7 +108,7 @@ def test_known_and_unseen_share_no_name():
 
 
 @pytest.mark.parametrize("known", [False, True])
-def test_a_rival_differs_in_who_it_is_about_alone(known):
+def test_a_rival_has_the_same_relation_and_attribute_but_other_entities(known):
     """Two pairs of passages, one shape: the same relation and attribute, other people, other answers."""
     for e in WORLD.examples(LEVELS["rivals"], 40, known=known):
         bridge, gold = e.evidence
@@ -175,7 +175,7 @@ def test_dials_that_do_not_fit_together_are_named(dials: dict, says: str):
         Level(**dials)
 
 
-def test_other_bad_input_is_named():
+def test_invalid_arguments_are_named():
     with pytest.raises(ValueError, match="noise = 4"):
         WORLD.examples(LEVELS["noise"], 1)
     with pytest.raises(ValueError, match="confusable = 8"):

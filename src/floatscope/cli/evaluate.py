@@ -161,19 +161,21 @@ def evaluate(
         specs = [spec_of(name) for name in model]  # all of them, before the first is loaded
         for outline in map(outlined, [] if skip_bad else specs):
             if outline is not None:
-                for chosen_condition, change, how in settings_of(outline):
-                    require_records(outline, records, how, chosen_condition, form, change)
+                for chosen_condition, change, chosen_sampler in settings_of(outline):
+                    require_records(
+                        outline, records, chosen_sampler, chosen_condition, form, change
+                    )
         for place, name in enumerate(model):
             with Display(f"loading {name}"):
                 loaded = instrument.load(name, device=device, weights=weights, seed=seed)
             settings = settings_of(loaded)
             with Display(name, "questions", len(settings) * len(records)) as display:
-                for number, (chosen_condition, change, how) in enumerate(settings):
+                for number, (chosen_condition, change, chosen_sampler) in enumerate(settings):
                     try:
                         answers = tasks.evaluate(
                             loaded,
                             records,
-                            how,
+                            chosen_sampler,
                             condition=chosen_condition,
                             template=form,
                             intervention=change,

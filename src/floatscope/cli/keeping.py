@@ -37,7 +37,7 @@ def keeping(
     from ..tasks.answer_files import require_free
     from ..tasks.keeping import open_answers
 
-    fresh = not save.parent.exists()
+    is_new_folder = not save.parent.exists()
     require_free(save, overwrite)
     request = {
         **options,
@@ -66,7 +66,7 @@ def keeping(
                 err.print(f"asked again: {escape(batch)}: {escape(why)}", soft_wrap=True)
             if not keep.answers:
                 keep.remove()
-                if fresh:
+                if is_new_folder:
                     with suppress(OSError):  # something is in it
                         save.parent.rmdir()
 

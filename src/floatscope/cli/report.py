@@ -46,8 +46,8 @@ def report(
         "tables": _parse_choices("--tables", tables, tuple(TABLES)),
         "figures": _parse_choices("--figures", figures, FIGURES),
     }
-    wide = None if width is None else inches(width)
-    if not any(formats.values()) and (wide or font_size or to):
+    width_inches = None if width is None else inches(width)
+    if not any(formats.values()) and (width_inches or font_size or to):
         raise UsageError(
             "--width, --font-size and --out are for tables and figures",
             "Add them: --figures pdf, --tables latex.",
@@ -59,7 +59,7 @@ def report(
         page = write_report(findings, budget=int(budget * 1e6))
         with understood(directory):
             written = (
-                write_paper(findings, to, **formats, width=wide, font_size=font_size)
+                write_paper(findings, to, **formats, width=width_inches, font_size=font_size)
                 if any(formats.values())
                 else []
             )

@@ -174,9 +174,9 @@ def study(
     from .early import spec_of
     from .inputs import common_settings
 
-    chosen, how = engine_of(engine)
+    engine_name, engine_options = engine_of(engine)
     for spec in model or []:
-        spec_of(spec, elsewhere=chosen != "local")
+        spec_of(spec, elsewhere=engine_name != "local")
     for name in names or []:
         STUDIES.require(name)
     from ..studies import Request, read_request, request_of
@@ -215,11 +215,11 @@ def study(
     _run(
         request,
         out_dir,
-        chosen,
+        engine_name,
         workers,
         folder=folder,
         registration=registration,
-        **how,
+        **engine_options,
         resume=resume,
         overwrite=overwrite,
     )
@@ -248,8 +248,8 @@ def demo(
         _register(request, register_only)
         return
     going = {"resume": resume, "overwrite": overwrite, "registration": registration}
-    chosen, how = engine_of(engine)
-    _run(request, out_dir, chosen, workers, **how, **going)
+    engine_name, engine_options = engine_of(engine)
+    _run(request, out_dir, engine_name, workers, **engine_options, **going)
     page = escape(str(out_dir / "report.html"))
     out.print(f"Open {page}, and ask the models yourself: floatscope live --open", soft_wrap=True)
 

@@ -27,10 +27,10 @@ class GenerationRequest:
         remaining = dict(settings)
         until = remaining.pop("until", None) or ()
         lengths = [value for name in _LENGTHS if (value := remaining.pop(name, None)) is not None]
-        warm = float(remaining.pop("temperature", None) or 0.0)
+        temperature = float(remaining.pop("temperature", None) or 0.0)
         if remaining.pop("do_sample", None) is False:
-            warm = 0.0
-        refused = [name for name in remaining if warm or name not in _ONLY_WHEN_WARM]
+            temperature = 0.0
+        refused = [name for name in remaining if temperature or name not in _ONLY_WHEN_WARM]
         if refused:
             raise UsageError(
                 f"the task asks for {refused[0]} = {remaining[refused[0]]!r} in generation",
@@ -39,7 +39,7 @@ class GenerationRequest:
         return cls(
             until=(until,) if isinstance(until, str) else tuple(until),
             length=int(lengths[0]) if lengths else None,
-            temperature=warm or None,
+            temperature=temperature or None,
         )
 
     def sampler(self, base: AnySampler, occurrence: int = 0) -> AnySampler:

@@ -87,18 +87,22 @@ class FloatscopeLM(TextLM):
         self._cut = 0  # contexts cut so far in this call
 
     def generate_until(self, requests: list[Instance], disable_tqdm: bool = False) -> list[str]:
-        wishes = [GenerationRequest.from_kwargs(request.args[1]) for request in requests]
+        generation_requests = [
+            GenerationRequest.from_kwargs(request.args[1]) for request in requests
+        ]
         repeats: Counter[str] = Counter()
-        together: dict[str, tuple[AnySampler, list[int]]] = {}
-        for i, (request, wish) in enumerate(zip(requests, wishes, strict=True)):
-            sampler = wish.sampler(self.sampler, repeats[repr(request.args)])
+        members_by_sampler: dict[str, tuple[AnySampler, list[int]]] = {}
+        for i, (request, generation_request) in enumerate(
+            zip(requests, generation_requests, strict=True)
+        ):
+            sampler = generation_request.sampler(self.sampler, repeats[repr(request.args)])
             repeats[repr(request.args)] += 1
-            together.setdefault(sampler.describe(), (sampler, []))[1].append(i)
+            members_by_sampler.setdefault(sampler.describe(), (sampler, []))[1].append(i)
         texts: dict[int, str] = {}
-        with self._progress("Generating", len(requests), disable_tqdm) as (bar, room):
-            for name, (sampler, members) in together.items():
+        with self._progress("Generating", len(requests), disable_tqdm) as (bar, max_tokens):
+            for name, (sampler, members) in members_by_sampler.items():
                 log.info("%s: %d requests with %s", self.model.name, len(members), name)
-                space = room - sampler.length
+                space = max_tokens - sampler.length
                 ids = {i: self._fitted(self._prompt(requests[i].args[0]), space) for i in members}
                 members.sort(key=lambda i: -len(ids[i]))  # like lengths together: little padding
                 for start in range(0, len(members), self.batch_size):
@@ -107,7 +111,7 @@ class FloatscopeLM(TextLM):
                         [ids[i] for i in batch], sampler, batch_size=self.batch_size
                     )
                     for i, decoding in zip(batch, decodings, strict=True):
-                        texts[i] = wishes[i].text(self.model, decoding.answer_ids)
+                        texts[i] = generation_requests[i].text(self.model, decoding.answer_ids)
                         self.cache_hook.add_partial("generate_until", requests[i].args, texts[i])
                     bar.update(len(batch))
         return [texts[i] for i in range(len(requests))]
@@ -127,14 +131,14 @@ class FloatscopeLM(TextLM):
         answers: list[tuple[float, bool]] = []
         errors: list[float] = []
         chunk = 16 * self.batch_size  # enough to stand together by length; then into the cache
-        with self._progress("Scoring", len(requests), disable_tqdm) as (bar, room):
+        with self._progress("Scoring", len(requests), disable_tqdm) as (bar, max_tokens):
             for start in range(0, len(requests), chunk):
                 batch = requests[start : start + chunk]
 
                 def tick(completed: int, total: int, start: int = start) -> None:
                     bar.update(start + completed - bar.n)
 
-                pairs = [(self._fitted(c, room - len(t)), t) for _, c, t in batch]
+                pairs = [(self._fitted(c, max_tokens - len(t)), t) for _, c, t in batch]
                 likelihoods = log_likelihoods(
                     self.model,
                     pairs,
@@ -219,7 +223,7 @@ class FloatscopeLM(TextLM):
 
     def _log_errors(self, errors: list[float]) -> None:
         if any(errors):
-            middle, largest = statistics.median(errors), max(errors)
+            median, largest = statistics.median(errors), max(errors)
             log.info(
-                "standard error of the bounds: median %.3g, at most %.3g nats", middle, largest
+                "standard error of the bounds: median %.3g, at most %.3g nats", median, largest
             )

@@ -56,20 +56,20 @@ class Measure(Configured):
         return False
 
     def __call__(self, traces: Trace | Sequence[Trace]) -> Result:
-        several = [traces] if isinstance(traces, Trace) else list(traces)
-        for trace in several:
+        trace_list = [traces] if isinstance(traces, Trace) else list(traces)
+        for trace in trace_list:
             if not isinstance(trace, Trace):
                 problem = f"{type(self).__name__} measures traces, not {type(trace).__name__}"
                 raise UsageError(problem, "Give what model.trace(...) returned.")
         for dim in ("layer", "head"):
-            if len({tuple(t.data[dim].values.tolist()) for t in several}) > 1:
+            if len({tuple(t.data[dim].values.tolist()) for t in trace_list}) > 1:
                 problem = f"these traces kept different {dim}s"
                 raise UsageError(problem, "Trace them all with the same choice.")
-        models = {str(t.info["model"]) for t in several}
+        models = {str(t.info["model"]) for t in trace_list}
         if len(models) > 1:
             problem = f"traces of different models in one call: {', '.join(sorted(models))}"
             raise UsageError(problem, "Measure each model's traces apart and use compare(...).")
-        examples = [self.example(trace).assign_attrs(id=trace.prompt) for trace in several]
+        examples = [self.example(trace).assign_attrs(id=trace.prompt) for trace in trace_list]
         return self.summarise(examples, next(iter(models), ""))
 
     def summarise(self, examples: Sequence[xr.Dataset], model: str) -> Result:
@@ -114,22 +114,22 @@ class Measure(Configured):
         return data.assign({f"{name}_null": null for name, null in full.items()})
 
     def _computed(self, trace: Trace) -> xr.Dataset:
-        values, gave = self.compute(trace), f"{type(self).__name__}.compute gave"
+        values, prefix = self.compute(trace), f"{type(self).__name__}.compute gave"
         if not isinstance(values, xr.Dataset):
             remedy = 'Return xr.Dataset({"value": array}), with "value_null" where there is one.'
-            raise UsageError(f"{gave} a {type(values).__name__}, not an xarray Dataset", remedy)
+            raise UsageError(f"{prefix} a {type(values).__name__}, not an xarray Dataset", remedy)
         for name, array in values.data_vars.items():
             if array.dtype.kind not in "biuf":
-                problem = f"{gave} {name!r} as {array.dtype}: expected numbers"
+                problem = f"{prefix} {name!r} as {array.dtype}: expected numbers"
                 raise UsageError(problem, "Return numbers, NaN where the value does not apply.")
             for dim in {"step", "layer", "head"} & {*array.dims} - {*array.coords}:
                 if array.sizes[dim] != trace.data.sizes[dim]:
                     sizes = f"{array.sizes[dim]} {dim}s, and the trace has {trace.data.sizes[dim]}"
                     remedy = f"Give the dimension a coordinate, or another name than {dim!r}."
-                    raise UsageError(f"{gave} {name!r} for {sizes}", remedy)
+                    raise UsageError(f"{prefix} {name!r} for {sizes}", remedy)
             if "example" in array.dims:
                 remedy = "Compute one example at a time; the measure puts the examples together."
-                raise UsageError(f"{gave} {name!r} with a dimension 'example'", remedy)
+                raise UsageError(f"{prefix} {name!r} with a dimension 'example'", remedy)
         return values
 
     def compute(self, trace: Trace) -> xr.Dataset:

@@ -172,7 +172,7 @@ def compare(
     names, first = _labels(results, labels), results[0]
     models, left_out = [r.model for r in results], list[str]()
     examples = _paired(results, left_out) if paired else [r.examples for r in results]
-    together, value_names = xr.Dataset(), []
+    joined, value_names = xr.Dataset(), []
     for name in dict.fromkeys(v for r in results for v in r.values):
         if not all(name in r.values and name in r.examples for r in results):
             left_out.append(f"{name}: not in all, or not a mean over examples")
@@ -186,7 +186,9 @@ def compare(
         value_names.append(name)
         parts = [dataset[name].transpose("example", ...) for dataset in comparable]
         bounds = [bounds_of(p, r.data[name].attrs) for p, r in zip(parts, results, strict=True)]
-        alone = [mean(p.values, bounds=b, smooth=True) for p, b in zip(parts, bounds, strict=True)]
+        intervals = [
+            mean(p.values, bounds=b, smooth=True) for p, b in zip(parts, bounds, strict=True)
+        ]
         common = bounds[0] if len(set(bounds)) == 1 else None
         gap = difference if paired else independent
         differences = [
@@ -194,31 +196,33 @@ def compare(
         ]
         variables = {}
         for i, end in enumerate(("", "_low", "_high")):
-            variables[name + end] = "model", [interval[i] for interval in alone]
+            variables[name + end] = "model", [interval[i] for interval in intervals]
             variables[f"{name}_difference{end}"] = (
                 "versus",
                 [interval[i] for interval in differences],
             )
         if null:
-            wide = [
+            nulls_by_cell = [
                 dataset[null].broadcast_like(part)
                 for dataset, part in zip(comparable, parts, strict=True)
             ]
-            nulls = [x.transpose(*parts[0].dims).astype(float).mean("example") for x in wide]
+            nulls = [
+                x.transpose(*parts[0].dims).astype(float).mean("example") for x in nulls_by_cell
+            ]
             variables[null] = "model", [x.values for x in nulls]
         units = {"units": str(first.data[name].attrs.get("units", ""))}
         for value, (along, arrays) in variables.items():
             dims = (along, *parts[0].dims[1:])
             coords: dict[Any, Any] = {d: parts[0][d] for d in dims[1:] if d in parts[0].coords}
             coords[along] = names if along == "model" else names[1:]
-            together[value] = xr.DataArray(np.stack(arrays), coords, dims, attrs=units)
-    together.attrs = {
+            joined[value] = xr.DataArray(np.stack(arrays), coords, dims, attrs=units)
+    joined.attrs = {
         "measure": repr(first.measure),
         "n": [e.sizes["example"] for e in examples],
         "interval": f"95 % intervals, differences {'paired' if paired else 'from independent samples'}",
         "left_out": "; ".join(dict.fromkeys(left_out)) or "nothing",
     }
-    return Comparison(together, tuple(results), value_names)
+    return Comparison(joined, tuple(results), value_names)
 
 
 def _check(results: Sequence[Result]) -> None:
@@ -293,13 +297,13 @@ def _by_depth(examples: list[xr.Dataset]) -> list[xr.Dataset]:
     if min(counts) == 1 and max(counts) > 1:
         problem = f"layer counts {counts}: one layer has no relative depth"
         raise UsageError(problem, "Measure two layers or more.")
-    deep = []
+    by_depth = []
     for dataset in examples:
         layer = dataset["layer"].values.astype(float)
         depth = (layer - layer[0]) / max(layer[-1] - layer[0], 1)
-        deep.append(dataset.rename(layer="depth").assign_coords(depth=depth))
-    grid = min(deep, key=lambda dataset: dataset.sizes["depth"])["depth"].values
-    return [_interpolated(dataset, grid) for dataset in deep]
+        by_depth.append(dataset.rename(layer="depth").assign_coords(depth=depth))
+    grid = min(by_depth, key=lambda dataset: dataset.sizes["depth"])["depth"].values
+    return [_interpolated(dataset, grid) for dataset in by_depth]
 
 
 def _interpolated(values: xr.Dataset, grid: np.ndarray) -> xr.Dataset:

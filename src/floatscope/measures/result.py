@@ -196,45 +196,43 @@ def summarise(
     """
     if not examples:
         raise UsageError("no traces", "Give at least one.")
-    together = side_by_side(examples)
+    joined = side_by_side(examples)
     ids = [example.attrs.get("id") for example in examples]
     if all(ids):
-        together = together.assign_coords(example=np.array(ids, dtype=np.str_))
+        joined = joined.assign_coords(example=np.array(ids, dtype=np.str_))
     limits = pd.DataFrame([example.attrs.get("most", {}) for example in examples])
     for name, limit in limits.fillna(np.inf).max().items():
-        together[name].attrs["most"] = float(limit)
-    result = summarise_joined(together, measure, model, units)
+        joined[name].attrs["most"] = float(limit)
+    result = summarise_joined(joined, measure, model, units)
     if golds := [bool(example.attrs["gold"]) for example in examples if "gold" in example.attrs]:
         note = f"{sum(golds)} of {len(golds)} traces name a gold region"
         result.data.attrs["gold"] = f"{note}; the others are NaN there"
     return result
 
 
-def summarise_joined(
-    together: xr.Dataset, measure: Any, model: str, units: dict[str, str]
-) -> Result:
+def summarise_joined(joined: xr.Dataset, measure: Any, model: str, units: dict[str, str]) -> Result:
     """Do what `summarise` does, for examples that are already joined along the dimension `example`."""
-    values = [str(v) for v in together.data_vars if not str(v).endswith("_null")]
+    values = [str(v) for v in joined.data_vars if not str(v).endswith("_null")]
     variables: dict[str, xr.Variable] = {}  # put together at the end, once
     for name in values:
-        array = together[name].variable
+        array = joined[name].variable
         if "example" not in array.dims:
             array = array.set_dims(("example", *array.dims))
         array = array.transpose("example", ...)
         unit = {"units": units.get(name, "")}
-        about = unit | {key: array.attrs[key] for key in ("most",) if key in array.attrs}
-        ends = intervals.mean(array.values, bounds=bounds_of(array, about), smooth=True)
+        attributes = unit | {key: array.attrs[key] for key in ("most",) if key in array.attrs}
+        ends = intervals.mean(array.values, bounds=bounds_of(array, attributes), smooth=True)
         for end, interval in zip(("", "_low", "_high"), ends, strict=True):
-            variables[f"{name}{end}"] = xr.Variable(array.dims[1:], interval, about)
-        if f"{name}_null" in together:
-            null = together[f"{name}_null"].variable
+            variables[f"{name}{end}"] = xr.Variable(array.dims[1:], interval, attributes)
+        if f"{name}_null" in joined:
+            null = joined[f"{name}_null"].variable
             null = null.mean("example") if "example" in null.dims else null
             lift = variables[name] / null.where(null != 0)  # a difference has null 0, and no lift
             variables[f"{name}_null"] = xr.Variable(null.dims, null.values, unit)
             variables[f"{name}_lift"] = xr.Variable(lift.dims, lift.values, {"units": "×"})
-    coords = {k: v for k, v in together.coords.items() if "example" not in v.dims}
-    attrs = {"measure": repr(measure), "model": model, "n": together.sizes["example"]}
-    return Result(xr.Dataset(variables, coords, attrs), measure, together, model, values)
+    coords = {k: v for k, v in joined.coords.items() if "example" not in v.dims}
+    attrs = {"measure": repr(measure), "model": model, "n": joined.sizes["example"]}
+    return Result(xr.Dataset(variables, coords, attrs), measure, joined, model, values)
 
 
 def side_by_side(examples: Sequence[xr.Dataset]) -> xr.Dataset:

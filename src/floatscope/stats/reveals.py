@@ -49,8 +49,8 @@ def left_to_right(rank: Float[np.ndarray, " n"], spread: Float[np.ndarray, " n"]
     if len(rank) < 3 or np.ptp(spread) == 0:
         return NAN
     place = np.arange(len(rank))
-    together = ((place - place.mean()) * (rank - rank.mean())).mean()
-    return float(together / (place.std() * spread.std()))
+    covariance = ((place - place.mean()) * (rank - rank.mean())).mean()
+    return float(covariance / (place.std() * spread.std()))
 
 
 def first_quarter(

@@ -121,9 +121,9 @@ def open_answers(
     With `overwrite`, answers to another request are moved aside; those to this request are still used.
     """
     run, plan = Run(directory), Plan(request or {}, _ASKER, ())
-    anew = overwrite and not (resume and _asks(run, plan))
+    start_over = overwrite and not (resume and _asks(run, plan))
     about = {name: version(name) for name in _VERSIONS}
-    with run.claim(plan, resume=resume, overwrite=anew, about=about):
+    with run.claim(plan, resume=resume, overwrite=start_over, about=about):
         answers = AnswerStore(run, plan.question, replace=overwrite)
         answers.count()
         yield answers

@@ -160,8 +160,8 @@ def contradiction(
             "nothing in it can be contradicted",
             "Leave the record out of conditions with conflicts.",
         )
-    literally = (wrong.replace("\\", r"\\") for wrong in pool.wrong_answers(record, seed))
-    copies = (Passage(answer.sub(x, gold.text), answer.sub(x, gold.title)) for x in literally)
+    replacements = (wrong.replace("\\", r"\\") for wrong in pool.wrong_answers(record, seed))
+    copies = (Passage(answer.sub(x, gold.text), answer.sub(x, gold.title)) for x in replacements)
     conflicts = list(islice((copy for copy in copies if pool.may_distract(copy, record)), count))
     if len(conflicts) < count:
         raise UsageError(

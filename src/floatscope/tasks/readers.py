@@ -175,9 +175,9 @@ def _refuse_misspellings(data: dict[str, Any]) -> None:
 
     field_names = ["id", "question", "answers", "answer", "passages", "gold"]
     for key in data.keys() - set(field_names):
-        near = difflib.get_close_matches(key.lower(), field_names, 1, 0.8)
-        if near and near[0] not in data:
-            raise Problem(key, "is not a field of a plain record", f"Did you mean {near[0]!r}?")
+        closest = difflib.get_close_matches(key.lower(), field_names, 1, 0.8)
+        if closest and closest[0] not in data:
+            raise Problem(key, "is not a field of a plain record", f"Did you mean {closest[0]!r}?")
 
 
 def _refuse_unread_passages(schema: type[Schema], data: dict[str, Any]) -> None:

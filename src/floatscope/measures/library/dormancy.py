@@ -109,20 +109,20 @@ def switching(results: Mapping[str, Result], *, threshold: float | None = None) 
     threshold = first.measure.threshold if threshold is None else threshold
     pairs = list(combinations(results, 2))
     compared = [_pair(results[a], results[b], threshold) for a, b in pairs]
-    together = xr.concat(compared, dim="pair").assign_coords(pair=[f"{a} − {b}" for a, b in pairs])
-    p = {name: together[f"p_{name}"].values for name in ("crosses", "stays", "differs")}
+    joined = xr.concat(compared, dim="pair").assign_coords(pair=[f"{a} − {b}" for a, b in pairs])
+    p = {name: joined[f"p_{name}"].values for name in ("crosses", "stays", "differs")}
     for name, values in p.items():
-        together[name] = (together["difference"].dims, benjamini_hochberg(values, LEVEL))
-    together.attrs = {
+        joined[name] = (joined["difference"].dims, benjamini_hochberg(values, LEVEL))
+    joined.attrs = {
         "model": first.model,
         "measure": repr(first.measure),
         "threshold": threshold,
         "tested": p["crosses"].size,
-        "switching": int(together["crosses"].sum()),
+        "switching": int(joined["crosses"].sum()),
         "at_least": at_least(p["crosses"], LEVEL / 2),
         "at_most": p["stays"].size - at_least(p["stays"], LEVEL / 2),
     }
-    return together
+    return joined
 
 
 def _pair(a: Result, b: Result, threshold: float) -> xr.Dataset:

@@ -52,8 +52,8 @@ class KindsOfKey(Measure):
             """Average over the keys of each kind, and over all other keys."""
             filled = np.nan_to_num(values)
             with np.errstate(divide="ignore", invalid="ignore"):
-                mine, other = (filled @ x.T / x.sum(-1) for x in (inside, outside))
-            return mine, other
+                inside_mean, outside_mean = (filled @ x.T / x.sum(-1) for x in (inside, outside))
+            return inside_mean, outside_mean
 
         (c_a, c_o), (n_a, n_o) = split(cosine), split(norms)
         dims = ("layer", "head", "kind")

@@ -106,12 +106,12 @@ class DecodingOrder(Measure):
         if not examples:
             raise UsageError("no decodings", "Give at least one.")
         # Numbers are stacked as they are: thousands of answers would take minutes as labelled datasets.
-        together = xr.Dataset(coords=_PLACES)
+        joined = xr.Dataset(coords=_PLACES)
         for name in examples[0]:
             values = np.stack([example[name] for example in examples])
-            together[name] = ("example", *_DIMS.get(name, ())), values
-        together["content"].attrs["most"] = float(longest)
-        return summarise_joined(together, self, model, self.units)
+            joined[name] = ("example", *_DIMS.get(name, ())), values
+        joined["content"].attrs["most"] = float(longest)
+        return summarise_joined(joined, self, model, self.units)
 
     def _order(
         self,

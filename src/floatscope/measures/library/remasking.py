@@ -79,10 +79,10 @@ def remasking(
         A result with the values `moved`, `flipped` and `returned` by step, which `Remasking` describes. A
             step without revealed or without masked positions is NaN.
     """
-    several = [traces] if isinstance(traces, Trace) else list(traces)
+    trace_list = [traces] if isinstance(traces, Trace) else list(traces)
     measure = Remasking(seed=seed)
     examples = []
-    for trace in several:
+    for trace in trace_list:
         effects = remasked(model, trace, steps, batch_size=batch_size, seed=seed)
         answer = effects["region"] == "answer"
         values = {name: effects[name].where(answer).mean("key") for name in measure.units}
@@ -131,15 +131,15 @@ def _effects(
     ids, masked_places, all_places = (
         torch.from_numpy(a).to(device) for a in (step.ids, masked, places)
     )
-    usual = _predictions(step, ids[None], masked_places)[0].softmax(-1)  # (m, v)
-    best, effects = usual.argmax(-1), []
+    unchanged = _predictions(step, ids[None], masked_places)[0].softmax(-1)  # (m, v)
+    best, effects = unchanged.argmax(-1), []
     for part in all_places.split(batch_size):
         changed = ids.repeat(len(part), 1)
         changed[torch.arange(len(part), device=device), part] = mask
         logits = _predictions(step, changed, torch.cat([masked_places, part]))
         for i, place in enumerate(part):  # singly: a vocabulary for each masked position
             predicted = logits[i, : len(masked_places)].softmax(-1)
-            moved = (predicted - usual).abs().sum(-1).mean() / 2
+            moved = (predicted - unchanged).abs().sum(-1).mean() / 2
             flipped = (predicted.argmax(-1) != best).float().mean()
             returned = logits[i, len(masked_places) + i].argmax() == ids[place]
             effects.append((float(moved), float(flipped), float(returned)))

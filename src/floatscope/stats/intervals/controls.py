@@ -44,8 +44,8 @@ def beyond_controls(
         Difference, low, high. The ends are NaN with fewer than two controls or prompts.
     """
     flat, shape = flattened(trained)
-    several = np.asarray(controls, dtype=np.float64).reshape(len(controls), *flat.shape)
-    gaps, variance, free = gaps_to_controls(flat, several, fixed=fixed)
+    controls_array = np.asarray(controls, dtype=np.float64).reshape(len(controls), *flat.shape)
+    gaps, variance, free = gaps_to_controls(flat, controls_array, fixed=fixed)
     ends = gap_bounds(flat, gaps, bounds)
     value, low, high = with_variance(gaps, variance, free, level=level, bounds=ends, smooth=smooth)
     return value.reshape(shape), low.reshape(shape), high.reshape(shape)

@@ -104,26 +104,26 @@ def _parts(labels: Int[np.ndarray, "n *rest"], bins: int, level: float) -> _Part
         )
     present = flat >= 0
     counts = ((flat[..., None] == np.arange(bins)) & present[..., None]).sum(0)  # (c, bins)
-    n, met = counts.sum(-1), (counts > 0).sum(-1)
+    n, occupied = counts.sum(-1), (counts > 0).sum(-1)
     logs = scipy.special.xlogy(counts, counts)
     total = logs.sum(-1)
     fewer = np.maximum(counts - 1, 0)
     with np.errstate(invalid="ignore", divide="ignore"):
         plain = np.log(n) - total / n
-        value = plain + (met - 1) / (2 * n)
+        value = plain + (occupied - 1) / (2 * n)
         remaining = (n - 1)[:, None]  # examples, with one of them out
         out = (
             np.log(remaining)
             - (total[:, None] - logs + scipy.special.xlogy(fewer, fewer)) / remaining
         )
-        out += (met[:, None] - (counts == 1) - 1) / (2 * remaining)
+        out += (occupied[:, None] - (counts == 1) - 1) / (2 * remaining)
         without = np.take_along_axis(out, np.maximum(flat, 0).T, -1).T  # (n, c)
         # Jackknife: (n − 1) · (mean of what is left − this one), where an example is there at all.
         middle = np.where(present, without, 0.0).sum(0) / n
         influence = np.where(present, (n - 1) * (middle - without), 0.0) * (len(flat) / n)
-        unseen = np.where(met < bins, 1 - ((1 - level) / 2) ** (1 / n), 0.0)
+        unseen = np.where(occupied < bins, 1 - ((1 - level) / 2) ** (1 / n), 0.0)
         missed = scipy.special.entr(unseen) + scipy.special.entr(1 - unseen) - unseen * plain
-        missed += unseen * np.log(np.maximum(bins - met, 1))
+        missed += unseen * np.log(np.maximum(bins - occupied, 1))
         missed = np.maximum(missed, 0)
         remainder = np.sqrt((bins - 1) / 2) / n
     absent, unit = n < 2, np.log(bins)

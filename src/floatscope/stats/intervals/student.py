@@ -59,8 +59,8 @@ def moments(flat: Float[np.ndarray, "n c"]) -> tuple[Cells, Cells, Cells, Cells]
         deviation = np.where(present, flat - value, 0.0)
         second, third = (deviation**2).sum(0) / n, (deviation**3).sum(0) / n
         error = np.sqrt(second / (n - 1))
-        raised = np.sqrt(n * (n - 1)) / (n - 2) * (1 + 8.5 / n)
-        skewness = third / second**1.5 * raised / np.sqrt(n)
+        correction = np.sqrt(n * (n - 1)) / (n - 2) * (1 + 8.5 / n)
+        skewness = third / second**1.5 * correction / np.sqrt(n)
     return value, error, np.where((n > 2) & (second > 0), skewness, 0.0), n
 
 

@@ -47,10 +47,10 @@ class _Builder:
     def kind(self) -> Kind:
         return "person" if self.about_known else self.draw.pick(KINDS)
 
-    def tell(self, entity: Entity, must: Sequence[Attribute] = ()) -> None:
-        """Add a passage about the entity with one to three attributes, `must` among them."""
+    def tell(self, entity: Entity, required: Sequence[Attribute] = ()) -> None:
+        """Add a passage about the entity with one to three attributes, `required` among them."""
         draw = self.draw
-        attributes = list(must)
+        attributes = list(required)
         count = 1 + int(draw.rng.random() * 3)
         choices = OF_KIND[entity.kind]
         for _ in range(6):
@@ -83,7 +83,7 @@ def compose(people: Sequence[Entity], level: Level, draw: Draw, *, noise: Sequen
     people_like = subject if subject.kind == "person" else None
     distractors = level.passages - len(b.passages) - level.noise
     while distractors > 0:
-        alike = (
+        is_confusable = (
             level.confusable
             > level.passages
             - level.noise
@@ -92,16 +92,16 @@ def compose(people: Sequence[Entity], level: Level, draw: Draw, *, noise: Sequen
             - 2 * level.rivals
             - distractors
         )
-        if alike and people_like and not b.about_known:
+        if is_confusable and people_like and not b.about_known:
             entity = b.entity("person", namesake=people_like.name)
         else:
             entity = b.entity(b.kind())
         shares_attribute = attribute.kind == entity.kind and rng.random() < 0.6
-        must = [attribute] if shares_attribute else []
+        required = [attribute] if shares_attribute else []
         if level.hops == 2 and distractors >= 2 and rng.random() < 0.35:
             distractors -= _chain(b, entity)
         else:
-            b.tell(entity, must)
+            b.tell(entity, required)
             distractors -= 1
     for _ in range(level.noise):
         b.passages.append((Passage(draw.pick(noise), (), "noise"), None))

@@ -19,13 +19,8 @@ if TYPE_CHECKING:
     from ..sequences.vocabulary import ModelFacts
     from ..tasks import Answers, Condition, InvalidRecord, Record
 
-_HOW = (
-    "save",
-    "resume",
-    "overwrite",
-    "examples",
-    "format",
-)  # flags that say how it is run; the others say what is asked
+# Flags that do not change the answers; the others are part of the request.
+_NO_EFFECT_ON_ANSWERS = ("save", "resume", "overwrite", "examples", "format")
 
 
 @app.command()
@@ -111,7 +106,7 @@ def evaluate(
       floatscope evaluate --model M --data nq.jsonl.gz --condition passages=5 \\
           --intervene mask-columns:k=5 --intervene mask-columns:k=5,control=random
     """
-    options = {name: value for name, value in locals().items() if name not in _HOW}
+    options = {name: value for name, value in locals().items() if name not in _NO_EFFECT_ON_ANSWERS}
     if save is not None and save.suffix in (".csv", ".parquet", ".jsonl"):
         raise UsageError(
             f"--out takes a directory, and {save} names a file",
@@ -184,7 +179,7 @@ def evaluate(
                             progress=_ticker(display, number * len(records)),
                             keep=keep and keep.for_part(f"{place}-{number:03d}"),
                         )
-                    except DoesNotFit as error:  # this setting; the others stand
+                    except DoesNotFit as error:  # this setting alone is left out
                         where = (
                             f"{chosen_condition.name}, {change.describe() if change else 'none'}"
                         )

@@ -108,7 +108,7 @@ class Display:
 
     def _print_lines(self) -> None:
         while not _wait(self._over, LINE_SECONDS):
-            with suppress(OSError, ValueError):  # nobody reads the log any more; the work goes on
+            with suppress(OSError, ValueError):  # the log has no reader; continue the work
                 print(spelled(self.line()), file=err.file, flush=True)
 
     def _amount(self) -> str:

@@ -10,7 +10,7 @@ from ..errors import UsageError
 from ..models import Model
 
 _LENGTHS = ("max_gen_toks", "max_new_tokens", "max_tokens", "max_completion_tokens")
-_ONLY_WHEN_WARM = ("top_p", "top_k", "min_p")  # say nothing about greedy decoding
+_ONLY_WHEN_WARM = ("top_p", "top_k", "min_p")  # without effect in greedy decoding
 
 
 @dataclass(frozen=True)

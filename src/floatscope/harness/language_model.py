@@ -130,7 +130,7 @@ class FloatscopeLM(TextLM):
     ) -> list[tuple[float, bool]]:
         answers: list[tuple[float, bool]] = []
         errors: list[float] = []
-        chunk = 16 * self.batch_size  # enough to stand together by length; then into the cache
+        chunk = 16 * self.batch_size  # large enough to sort by length; then stored in the cache
         with self._progress("Scoring", len(requests), disable_tqdm) as (bar, max_tokens):
             for start in range(0, len(requests), chunk):
                 batch = requests[start : start + chunk]

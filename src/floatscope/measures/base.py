@@ -1,8 +1,8 @@
-"""A measure: a dataclass whose fields are its configuration, from traces to a finding.
+"""The base class of measures: dataclasses whose fields are their configuration.
 
-Subclasses give `compute(trace)`: a dataset of values for one example, `x` and, where there is one, its
-`x_null`. Coordinates, constant nulls, intervals, lifts, tables and a plain figure are made here. A value that
-does not apply is NaN; a statistic that was not kept is an error that names it.
+A subclass defines `compute(trace)`, which returns a dataset of values for one example: `x` and, if it has a
+null, `x_null`. The base class adds coordinates, constant nulls, intervals, lifts, tables and a default
+figure. A value that does not apply is NaN; a statistic that was not kept is an error that names it.
 """
 
 from collections.abc import Iterable, Sequence
@@ -37,9 +37,9 @@ class Measure(Configured):
     registry: ClassVar["Registry[type[Measure]]"] = MEASURES
     units: ClassVar[dict[str, str]] = {}  # value → unit, such as "share", "×", "positions"
     nulls: ClassVar[dict[str, float]] = {}  # value → its null, where that is the same everywhere
-    windows: ClassVar[bool] = False  # follows local layers, whose levels of chance are their own
-    # About tokens that the network itself reveals: a control decodes by itself instead of reading the
-    # trained network's canvases.
+    windows: ClassVar[bool] = False  # supports local layers, which have their own chance levels
+    # Whether the measure is about tokens that the network itself reveals. A control then decodes instead of
+    # reading the trained network's canvases.
     own_tokens: ClassVar[bool] = False
 
     @property

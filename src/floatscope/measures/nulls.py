@@ -23,7 +23,7 @@ _ANSWER = "answer"
 Rows = Float[np.ndarray, "s r"]
 
 
-# Where positions stand
+# Positions and their regions
 
 
 def names(trace: Trace) -> list[str]:

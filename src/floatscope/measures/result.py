@@ -163,7 +163,7 @@ class Result:
 def tidy(data: xr.Dataset, name: str, suffixes: Sequence[str]) -> pd.DataFrame:
     """Return a row per cell of a value: its labels, its mean, the columns `<name>_<suffix>`, its unit."""
     main = data.variables[name]
-    columns: dict[str, Any] = {"value": name}  # a frame at once: column by column takes far longer
+    columns: dict[str, Any] = {"value": name}  # one frame: adding columns to a frame is far slower
     for dim, places in zip(main.dims, np.indices(main.shape), strict=True):
         columns[str(dim)] = data.get_index(dim).take(places.ravel())
     columns["mean"] = main.values.ravel()
@@ -213,7 +213,7 @@ def summarise(
 def summarise_joined(joined: xr.Dataset, measure: Any, model: str, units: dict[str, str]) -> Result:
     """Do what `summarise` does, for examples that are already joined along the dimension `example`."""
     values = [str(v) for v in joined.data_vars if not str(v).endswith("_null")]
-    variables: dict[str, xr.Variable] = {}  # put together at the end, once
+    variables: dict[str, xr.Variable] = {}  # one dataset is built at the end
     for name in values:
         array = joined[name].variable
         if "example" not in array.dims:

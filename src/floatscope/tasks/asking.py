@@ -111,7 +111,7 @@ def ask(setup: EvaluationSetup, records: Sequence[Record]) -> Answered:
             "prompt_tokens": len(prompt.ids),
             "ended": decoding.ended,
             "cut": None
-            if record.asks is Asks.CONTINUATION  # a text goes on: it has no end to be cut off from
+            if record.asks is Asks.CONTINUATION  # a continuation has no natural end
             else was_cut(decoding.answer_ids, model.end_ids),
             "known": record.known,
             **dict(sorted(decoding.info.items())),  # (stored answers come back in this order)

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 Column = Collection[Any]  # True, False or None for each answer, as a list or an array
-MOST = 0.5  # of answers: with more than this cut off, a share of right ones says little
+MOST = 0.5  # share of cut answers above which accuracy is not interpretable
 REMEDY = "Give a longer length (--length)."
 
 

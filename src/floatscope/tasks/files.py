@@ -31,7 +31,7 @@ class Item:
 def items(path: Path) -> Iterator[Item]:
     """Yield the objects of a file in order, reading as they are needed."""
     with stream.opened(path) as source:
-        # A document may stand on one line, and its name says so.
+        # A file named .json may hold one document on a single line.
         is_document = ".json" in path.suffixes
         lines = stream.lines(source, stream.DOCUMENT if is_document else stream.RECORD)
         number, first = next(lines, (0, b""))

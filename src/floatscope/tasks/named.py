@@ -12,7 +12,7 @@ from .record import Asks, Record
 from .world_questions import WORLD, world_records
 
 KNOWN = "known:"  # a level of the world, about people that the pair was trained on
-MANY = 200  # questions of the world, where nobody says how many
+MANY = 200  # default number of questions of the world
 
 
 def is_named(data: str) -> bool:

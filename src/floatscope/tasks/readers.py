@@ -27,7 +27,7 @@ from .schemas import ALL, BY_LINE, Plain, Problem, Schema, Squad
 _SAMPLE = 100  # objects looked at to recognise a file's schema,
 _LOOKED_AT = 10_000  # and lines looked at to find them
 _SHOWN = 20  # fields in a message, and characters of each
-# Where other data sets keep passages, beside the fields by which our schemas are recognised.
+# Passage fields of other data sets, besides those by which the known schemas are recognised.
 _ELSEWHERE = frozenset("passages passage context contexts ctxs documents docs paragraphs".split())
 
 

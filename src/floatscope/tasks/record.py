@@ -39,7 +39,7 @@ class Asks(StrEnum):
     WORDS = "words"  # an answer of a few words
     SENTENCES = "sentences"  # an answer in full sentences
     SUMMARY = "summary"  # of its passage
-    CONTINUATION = "continuation"  # of the text that stands as its question
+    CONTINUATION = "continuation"  # of the text in the field `question`
 
     @property
     def has_answer(self) -> bool:

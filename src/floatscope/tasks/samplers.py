@@ -1,7 +1,7 @@
 """Compare samplers on one task: their accuracy, their number of steps, their decoding order.
 
-One model, one set of questions, one number of masks. Only the order in which positions are revealed differs;
-it is shown beside the accuracy.
+All samplers get the same model, questions and number of masks. Only the order in which positions are revealed
+differs; it is shown next to the accuracy.
 """
 
 from collections.abc import Mapping, Sequence

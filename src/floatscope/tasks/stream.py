@@ -64,7 +64,7 @@ def opened(path: Path) -> Iterator[Source]:
     """Open a file for reading, gzipped or not; all errors, now or later, name the file."""
     try:
         with opened_regular(path) as raw:
-            # By content, not by name: people rename files.
+            # Detected by content, because file names may be wrong.
             packed = raw.peek(2)[:2] == b"\x1f\x8b"
             if packed:
                 with gzip.open(raw) as file:
@@ -107,7 +107,7 @@ def lines(source: Source, first: int = RECORD) -> Iterator[tuple[int, bytes | No
         number += 1
         if len(line) > limit and not line.endswith(b"\n"):
             while (piece := source.readline(_PIECE)) and not piece.endswith(b"\n"):
-                pass  # let go, piece by piece
+                pass  # skip the rest of the long line
             yield number, None
             limit = RECORD
         elif line.strip():

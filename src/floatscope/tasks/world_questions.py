@@ -14,7 +14,7 @@ from .record import Record, from_world
 from .world import LEVELS, World
 
 WORLD = "world:"
-MOST = 20_000  # questions that are made at once; a second for 5,000
+MOST = 20_000  # questions per call; 5,000 take about a second
 
 
 @dataclass(frozen=True)

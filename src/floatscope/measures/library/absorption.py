@@ -35,7 +35,7 @@ class Absorption(AnchorMeasure):
     }
 
     def compute(self, trace: Trace) -> xr.Dataset:
-        # Without their labels, which every sum and comparison of these would align anew.
+        # Unlabelled variables: labelled arrays would be aligned again by every operation.
         mass = (trace.mass if self.rule.per_head else trace.mean_mass).variable
         null, anchor = trace.null.variable, self.rule(trace).variable
         other_dims = [d for d in mass.dims if d not in ("layer", "key")]  # averaged, after the keys

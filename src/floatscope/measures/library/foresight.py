@@ -1,7 +1,7 @@
 """Foresight: does a masked position already hold the token that will be revealed there?
 
-An untrained model may say one word everywhere, so the null asks the same with the tokens of other prompts'
-answers at the same place.
+An untrained model may predict one token everywhere. The null therefore compares with the tokens of other
+prompts' answers at the same place.
 """
 
 from collections.abc import Sequence

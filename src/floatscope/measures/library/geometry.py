@@ -58,7 +58,7 @@ class Geometry(AnchorMeasure):
     }
 
     def compute(self, trace: Trace) -> xr.Dataset:
-        # Without their labels, which every sum and comparison of these would align anew.
+        # Unlabelled variables: labelled arrays would be aligned again by every operation.
         score, cosine = trace.score.variable, trace.cosine.variable
         key_norm, norms = trace.key_norm.variable, (trace.query_norm * trace.key_norm).variable
         anchor, has_anchor = (x.variable for x in self.anchors(trace, fallback=self.fallback))

@@ -53,7 +53,7 @@ class LogitLens(Measure):
         decided = answer & (final != int(trace.info.get("mask_id", -1)))
         masked = (token >= 0) & decided
         right = masked & (token == final)
-        # How often each token stands in the finished answer: what a match is worth by chance.
+        # Frequency of each token in the finished answer: the chance of a match.
         share = pd.Series(final[decided]).value_counts(normalize=True)
         by_chance = share.reindex(token.ravel(), fill_value=0).to_numpy().reshape(token.shape)
         counts = masked.sum((0, 2))

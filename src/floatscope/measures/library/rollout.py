@@ -56,7 +56,7 @@ class Rollout(Measure):
 
     def plot(self, result: Result) -> Figure:
         def draw_shares(axis: Axes) -> None:
-            alone = result.data.drop_vars("rollout_null")  # which has a panel of its own
+            alone = result.data.drop_vars("rollout_null")  # drawn in its own panel
             label = "rollout from the answer"
             draw_categories(axis, replace(result, data=alone), "rollout", label)
 

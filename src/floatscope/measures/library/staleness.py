@@ -1,8 +1,8 @@
 """Staleness: what an approximate cache does to attention, to predictions and to the answer.
 
-It needs the model, so it is a function of a model and prompts, and not in the list of measures. The decoding
-goes on as the cache has it, and beside each step a forward without the cache reads the same canvas: every
-difference is that of the old keys and values alone, not of another text.
+The function needs the model, so it takes a model and prompts, and is not in the list of measures. The model
+decodes with the cache. At each step a forward without the cache reads the same canvas, so that differences
+come from the old keys and values alone, not from another text.
 """
 
 from collections.abc import Iterator, Sequence
@@ -150,15 +150,15 @@ class _StalenessWatcher(Watcher):
             return
         model, size = self.model, state.visible.keys
         plain = model.visibility(size, size, state.visible.padding)
-        anew = _Layers(plain, state.fresh)
-        with attention_hook.attach(model.net, anew.record, innermost=True):
+        recomputed = _Layers(plain, state.fresh)
+        with attention_hook.attach(model.net, recomputed.record, innermost=True):
             logits = model.predict(state.canvas, *state.window, plain).float()
         logits[..., model.mask_id] = -torch.inf
         if bool(revealed.any()):
             other = logits.argmax(-1)[revealed] != token[revealed]
             self.flipped.append(float(other.float().mean()))
-        old, pairs = ~state.fresh[0], list(zip(self.cached.kv, anew.kv, strict=True))
-        masses = zip(self.cached.mass, anew.mass, strict=True)
+        old, pairs = ~state.fresh[0], list(zip(self.cached.kv, recomputed.kv, strict=True))
+        masses = zip(self.cached.mass, recomputed.mass, strict=True)
         differences = {
             "attention": [(a - b).abs().sum(-1).mean() / 2 for a, b in masses],
             "key": [cosine_distance(a, b)[0, old].mean() for (a, _), (b, _) in pairs],

@@ -192,7 +192,7 @@ def _ask(b: _Builder, subject: Entity, main_attribute: Attribute) -> Context:
     order = list(range(len(b.passages)))
     rng.shuffle(order)
     if level.gold is not None:
-        gold_place = order.index(0)  # the gold passage was told first
+        gold_place = order.index(0)  # the gold passage was added first
         order[gold_place], order[level.gold] = order[level.gold], order[gold_place]
     place = {old: new for new, old in enumerate(order)}
     passages = tuple(b.passages[old][0] for old in order)

@@ -74,7 +74,7 @@ def test_closed_book_has_no_passage_labels():
     assert template.prompt(ADA, CLOSED).gold is None
     world = WorldTemplate().prompt(ADA, CLOSED)
     assert world.text == "Question: Where was Ada born?\nAnswer:"
-    with pytest.raises(fs.UsageError, match="'ada' has no passages, and 'passages=2' asks"):
+    with pytest.raises(fs.UsageError, match="'ada' has no passages, and 'passages=2' needs"):
         template.prompt(ADA.closed_book(), Condition(passages=2))
 
 

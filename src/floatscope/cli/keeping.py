@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 from rich.markup import escape
 
 from .. import atomic
-from ..engine.plan import fingerprint
 from ..registry import placed
 from .app import err
 
@@ -34,6 +33,7 @@ def keeping(
     if save is None:
         yield None
         return
+    from ..engine.plan import fingerprint
     from ..tasks.answer_files import require_free
     from ..tasks.keeping import open_answers
 
@@ -48,18 +48,18 @@ def keeping(
     with open_answers(folder, request, resume=resume, overwrite=overwrite) as keep:
         atomic.sweep(save.parent, literally(save.name))  # what a kill left of the file itself
         if keep.answers:
-            err.print(escape(f"going on: {_stored_count(keep)}"), soft_wrap=True)
+            err.print(escape(f"resuming: {_stored_count(keep)}"), soft_wrap=True)
         try:
             yield keep
         except KeyboardInterrupt:
             if not keep.answers:
                 raise
-            go_on = "Run the same command again to go on from there."
+            go_on = "Run the same command again to continue."
             raise KeyboardInterrupt(f"stopped: {_stored_count(keep)}. {go_on}") from None
         except Exception:
             if keep.answers:
-                mended = "once this is mended, the same command goes on from there"
-                err.print(escape(f"{_stored_count(keep)}: {mended}"), soft_wrap=True)
+                advice = "after fixing this, the same command continues from there"
+                err.print(escape(f"{_stored_count(keep)}: {advice}"), soft_wrap=True)
             raise
         finally:
             for batch, why in keep.redone.items():
@@ -72,4 +72,4 @@ def keeping(
 
 
 def _stored_count(keep: "AnswerStore") -> str:
-    return f"{keep.answers} answers are kept in {keep.run.directory}"
+    return f"{keep.answers} answers are stored in {keep.run.directory}"

@@ -236,7 +236,7 @@ def summarise_joined(joined: xr.Dataset, measure: Any, model: str, units: dict[s
 
 
 def side_by_side(examples: Sequence[xr.Dataset]) -> xr.Dataset:
-    """Join examples along a new first dimension `example`; NaN where one lacks what another has.
+    """Join examples along a new first dimension `example`; values that an example lacks are NaN.
 
     Coordinates and attributes are those of the first. Examples alike are stacked, which is far faster.
     """

@@ -1,6 +1,6 @@
 """Forwards over canvases that are given: a finished text, or steps of a trace that are read again.
 
-Nothing is decoded: what stands on a canvas may come from another model, or from a person.
+Nothing is decoded: the canvases may come from another model or from a person.
 """
 
 from contextlib import ExitStack, closing

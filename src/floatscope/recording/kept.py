@@ -23,7 +23,7 @@ _MOST_ROWS = 64 << 20  # bytes of revealed rows that are held
 
 @dataclass(eq=False)
 class KeptSteps:
-    """Steps in memory: one array for each statistic, with room for every step.
+    """Steps in memory: one array per statistic, with room for every step.
 
     A long trace is in memory once, and pages that no step reaches are never touched. Arrays grow if needed.
     """

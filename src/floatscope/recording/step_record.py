@@ -165,7 +165,7 @@ Cut = tuple[slice, slice, Shape]  # prompts of a batch, their own columns, and t
 def _cuts(places: tuple[tuple[Shape, int, int], ...], to_come: bool) -> list[Cut]:
     """Cut a batch into prompts, or leave it whole where they are alike.
 
-    `to_come`: with the columns that a prompt has not come to, which the batch has already.
+    `to_come`: include the columns that a prompt has not reached, if the batch has them already.
     """
     found = [
         (slice(b, b + 1), slice(start, start + shape.size if to_come else stop), shape)

@@ -55,7 +55,7 @@ def render(
     was left out or sampled.
 
     Raises:
-        ValueError: a scene that cannot be written as JSON.
+        ValueError: If a scene cannot be written as JSON.
     """
     parts, sections = (findings, *findings.extra_runs), content.sections_of(findings)
     names = [part.title_of(study.name) for part, study in sections]

@@ -57,7 +57,8 @@ class Findings(Evidence):
         manifest = run.manifest()
         if manifest is None:
             raise RunError(
-                f"the run in {directory} is not finished", "Go on with it: --resume, same --out."
+                f"the run in {directory} is not finished",
+                "Continue it with --resume and the same --out.",
             )
         request = request_of(asked["request"], str(directory))
         unknown = [name for name in request.studies if name not in STUDIES]
@@ -65,11 +66,11 @@ class Findings(Evidence):
             # A plugin is never imported because a directory names it: it may be anyone's.
             plugins = " ".join(f"--plugin {plugin}" for plugin in request.plugins)
             remedy = (
-                f"It came with {plugins}: say so again."
+                f"It came with {plugins}: pass this option again."
                 if plugins
                 else "Use the version that ran it."
             )
-            what = f"holds a study {unknown[0]!r}, which is not known here"
+            what = f"holds an unknown study {unknown[0]!r}"
             rest = tuple(name for name in request.studies if name in STUDIES)
             if not rest:
                 raise RunError(f"{directory} {what}", remedy)

@@ -196,7 +196,7 @@ def registration_for(
         )
         raise RunError(
             f"{directory} was begun {begun}",
-            "A registration comes before the first shard: choose another --out, or begin anew "
+            "A registration comes before the first shard: choose another --out, or start again "
             "(--overwrite).",
         )
     return None if there is None else there.data

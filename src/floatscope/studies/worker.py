@@ -116,7 +116,7 @@ class Sources:
             if self.pinned.setdefault(name, checksum) != checksum:
                 raise RunError(
                     f"{name} has changed since the run was begun",
-                    "Put back what the run was begun with, choose another --out, or begin anew "
+                    "Restore what the run was begun with, choose another --out, or start again "
                     "(--overwrite).",
                 )
 

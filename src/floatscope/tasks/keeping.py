@@ -88,7 +88,7 @@ class AnswerStore:
         if differing:
             raise RunError(
                 f"{self.run.directory} holds answers to another question: {listed(differing)}",
-                "Ask what was asked before, choose another place, or replace them (--overwrite; "
+                "Repeat the earlier request, choose another place, or replace them (--overwrite; "
                 "from Python, remove the directory).",
             )
         return [_decoding(output, i, prompt) for i, prompt in enumerate(prompts)]
@@ -143,8 +143,8 @@ def asked_of(
     """Return all that an answer depends on, besides the tokens of the prompts."""
     if model.edits:
         raise UsageError(
-            "an active intervention would not be recorded with the stored answers",
-            "Give it as intervention=.",
+            "an intervention is active, which stored answers would not record",
+            "Pass it as intervention=.",
         )
     facts = {
         **{

@@ -54,7 +54,8 @@ class CheckedStore(LocalStore):
     ) -> None:
         """Refuse a store whose arrays declare more than files of these sizes can hold.
 
-        `steps`: of an unfinished trace, whose arrays have room for more, how many are there.
+        `steps` is the number of steps written so far, for an unfinished trace whose arrays have room for
+        more.
         """
         stored = sum(sizes)
         total = parts = 0
@@ -127,7 +128,7 @@ class CheckedStore(LocalStore):
 
     @contextmanager
     def _naming(self, what: str) -> Iterator[None]:
-        """Say what it is that cannot be read."""
+        """Name the file in an error about reading it."""
         try:
             yield
         except (FileNotFoundError, Unreadable) as error:

@@ -188,7 +188,7 @@ def load(path: Path, schema: int, required: Mapping[str, type], *, lazy: bool) -
 
 @contextmanager
 def unzipped(path: Path) -> Iterator[Path]:
-    """Extract a zip file that holds one saved trace, as the live page saves it, into a temporary folder.
+    """Extract a zip file with one saved trace, as the live page saves it, into a temporary folder.
 
     Compressed members, and members that claim more bytes than the file has, are refused first.
     """

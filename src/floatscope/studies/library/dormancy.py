@@ -174,8 +174,8 @@ drain = |W_O v| at anchors / median of the other keys; peak = the same of the re
             ]
             if rest[0] and rest[1]:
                 yield (
-                    f"{model}: a head is dormant in {said(rest[0])} of cases over questions and "
-                    f"{said(rest[1])} over prose."
+                    f"{model}: a head is dormant in {said(rest[0])} of cases on questions and in "
+                    f"{said(rest[1])} on prose."
                 )
 
 

@@ -235,7 +235,7 @@ def norm_shares(whole: np.ndarray, without: np.ndarray) -> Shares:
         without: The same without each prompt: (2, prompt, layer, head).
     """
     if without.shape[1] < FEW:
-        bar = f"Choosing anchors on other prompts takes {FEW} of them at least: raise --limit."
+        bar = f"Choosing anchors on other prompts takes at least {FEW} prompts: raise --limit."
         return None, (None, None), bar
     where = layer_thirds(whole.shape[1])
 
@@ -245,7 +245,7 @@ def norm_shares(whole: np.ndarray, without: np.ndarray) -> Shares:
     for which in where:  # a share of nothing can be anything
         won = leave_one_out(parts(whole, which).sum(0), parts(without, which).sum(0))
         if not above(number(won, "advantage"), 0.0):
-            bar = f"Anchors win nothing in the {which} third, on prompts they were not chosen on."
+            bar = f"In the {which} third anchors have no advantage on prompts on which they were not chosen."
             return None, (None, None), bar
     shares = {}
     for which in where:

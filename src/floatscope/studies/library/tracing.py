@@ -69,7 +69,7 @@ nothing: between those ends lies the finding."""
     shows: ClassVar[Shows] = {
         KEY: (
             "Where and when the answer enters",
-            "Share of the gap between clean and corrupted run that one patch of the residual brings back: by "
+            "Share of the gap between clean and corrupted run that one patch of the residual restores: by "
             "layer and group of positions, and by step and layer for the answer's tokens in the passage and "
             "the answer's rows.",
         )
@@ -80,8 +80,11 @@ nothing: between those ends lies the finding."""
 
     def claims(self, evidence: Evidence) -> list[Claim]:
         result = evidence.result(KEY, evidence.mdm)
-        worth = _worth(result, "MDM: worth of the passage's answer, a token")
-        control = _worth(evidence.control(KEY, evidence.mdm), "untrained MDM: the same")
+        worth = _worth(result, "MDM: effect of the passage's answer, per token")
+        control = _worth(
+            evidence.control(KEY, evidence.mdm),
+            "untrained MDM: effect of the passage's answer, per token",
+        )
         bar = no_answers(evidence.request) or _bar(evidence, result, worth)
         theta = _direct(result, "MDM: direct share", STRAIGHT.level)
         arm = _direct(evidence.result(KEY, evidence.arm), "ARM: direct share", 0.95)
@@ -92,14 +95,16 @@ nothing: between those ends lies the finding."""
         sentence = ""
         if result is not None and theta and worth:
             sentence = (
-                f"The passage's answer is worth {said(worth)} a token to the MDM; {said(theta)} of it come "
-                f"straight from its tokens; {_crossing(result)}."
+                f"The answer in the passage adds {said(worth)} per token to the gold answer's "
+                f"log-probability in the MDM; {said(theta)} of this pass directly from its tokens; "
+                f"{_crossing(result)}."
             )
         checks = (
             Check(
-                "in the first third of the layers it is in the passage's tokens", above(first, 0.5)
+                "in the first third of the layers the answer is in the passage's tokens",
+                above(first, 0.5),
             ),
-            Check("in the last third it is at the answer's rows", above(last, 0.5)),
+            Check("in the last third of the layers the answer is at its rows", above(last, 0.5)),
         )
         return [
             judge(
@@ -207,11 +212,11 @@ def _bar(evidence: Evidence, result: Result | None, worth: Number | None) -> str
         return "There is no diffusion model in this run: add one with --model."
     if result is None or worth is None:
         return (
-            "No question could be used: it takes gold passages that hold the answer as it stands."
+            "No question could be used: they need gold passages that contain the answer literally."
         )
     if not above(worth, LEAST):  # all of its interval: untrained weights go up and down by as much
         return (
-            f"The passage's answer is worth {said(worth)} a token, not clearly more than {LEAST:g}: there is "
-            "nothing to trace. Ask what the model reads off its passages."
+            f"The answer in the passage adds {said(worth)} per token, not clearly more than {LEAST:g}: there "
+            "is nothing to trace. Ask questions that the model answers from its passages."
         )
     return ""

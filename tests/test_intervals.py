@@ -358,7 +358,7 @@ def test_entropies_of_layers_together_and_of_two_models():
 def test_values_are_paired_by_id():
     ids, a, b = intervals.paired_by_id({"x": 1, "y": 2, "z": 3}, {"z": 30, "w": 0, "x": 10})
     assert ids == ["x", "z"] and a.tolist() == [1, 3] and b.tolist() == [10, 30]
-    with pytest.raises(fs.UsageError, match="'b' stands 2 times in list 2"):
+    with pytest.raises(fs.UsageError, match="'b' occurs 2 times in list 2"):
         intervals.pair(["a", "b"], ["b", "b"])
     with pytest.raises(fs.UsageError, match="of 1 and 2 no id is in all"):
         intervals.pair(["a"], ["b", "c"])

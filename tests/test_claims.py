@@ -239,7 +239,7 @@ def test_two_prompts_of_one_name_are_not_paired():
     each = [xr.Dataset({"x": 1.0}), xr.Dataset({"x": 2.0})]
     made = summarise(each, None, "m", {})
     twice = Result(made.data, None, made.examples.assign_coords(example=["a", "a"]), "m")
-    with pytest.raises(UsageError, match="every id once"):
+    with pytest.raises(UsageError, match="ids must be unique"):
         together(twice, twice)
 
 

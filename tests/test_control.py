@@ -66,7 +66,7 @@ def test_controls_read_where_their_model_decodes(checkpoints, data):
     assert request_of({"studies": ["floating"], "models": ["pair/mdm"]}).controls == 5
 
 
-def test_a_study_may_do_without(checkpoints, data, monkeypatch):
+def test_controls_are_planned_only_for_studies_that_use_them(checkpoints, data, monkeypatch):
     monkeypatch.setattr(type(STUDIES.named("floating")), "control", False)
     assert controls(request(checkpoints, data)) == [[]] * 4
     both = request(checkpoints, data, studies=("floating", "geometry"), limit=2, controls=1)

@@ -13,7 +13,7 @@ from tiny_models import FAMILIES, sampler_for
 import floatscope as fs
 from floatscope.errors import UsageError
 from floatscope.models import permuted, tiny
-from floatscope.tasks.asking import Asking, ask
+from floatscope.tasks.asking import EvaluationSetup, ask
 from floatscope.tasks.world_questions import world_records
 
 
@@ -131,7 +131,9 @@ def test_a_permuted_model_knows_nothing():
     for weights in permuted.WEIGHTS:
         model = fs.load("pair/mdm", weights=weights, check=False)
         sampler = sampler_for(model, 6, 3)
-        right[weights] = [row["contains"] for row in ask(Asking(model, sampler), records).scored]
+        right[weights] = [
+            row["contains"] for row in ask(EvaluationSetup(model, sampler), records).scored
+        ]
     assert sum(right["trained"]) >= 6 and len(right["permuted"]) == 8
     assert sum(right["permuted"]) == 0
 

@@ -85,7 +85,7 @@ def plain(model, kind, prompt):
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("family", ["LLaDA", "Dream"])
-def test_approximate_cache_equals_restoring_old_keys(small, family, kind):
+def test_a_cached_forward_equals_a_forward_with_old_keys_inserted(small, family, kind):
     """Tokens, which keys are old, and the attention of the rows computed: alone and in a padded batch."""
     model = small[family]
     traces = model.trace(PROMPTS, SAMPLER, cache=kind)

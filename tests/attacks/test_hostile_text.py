@@ -45,7 +45,7 @@ def test_a_progress_bar_shows_any_name(name, capsys, monkeypatch):
     monkeypatch.setattr(err, "_force_terminal", True)
     monkeypatch.setenv("TERM", "xterm")
     with Display(name, "questions", 2) as display:
-        display.update(done=2)
+        display.update(completed=2)
     shown = capsys.readouterr().err
     assert name in shown and "2 of 2 questions" in shown
     assert display.line().startswith(f"{name}: 2 of 2 questions, ")

@@ -56,7 +56,7 @@ def heatmap(
             received = trace.received.sel(head=np.atleast_1d(head)).mean("head")
         if layer is not None:
             received = received.sel(layer=np.atleast_1d(layer))
-        anchor = rule.of(received.mean("layer")).transpose("step", "key").values
+        anchor = rule.apply(received.mean("layer")).transpose("step", "key").values
         at_step, at_key = np.nonzero(anchor)
         axis.plot(at_key, at_step, "v", color="white", markeredgecolor="black", markersize=3.5,
                   markeredgewidth=0.5, linestyle="none", label="anchor")  # fmt: skip

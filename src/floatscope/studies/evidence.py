@@ -24,7 +24,7 @@ from ..scenes.codec import put_arrays
 from ..stats.intervals import DIFFERENCES, SHARES, pair
 from ..tasks import cut
 from ..tasks.record import Asks
-from ..tasks.scores import counted
+from ..tasks.scores import matched_answer
 from ..trace import Trace
 from ..untrusted import encodable
 from .claim import Number
@@ -239,7 +239,7 @@ class Evidence:
             for key in kept
         }
         why = [
-            counted(line["prediction"], line["answers"]) if line["contains"] else ""
+            matched_answer(line["prediction"], line["answers"]) if line["contains"] else ""
             for line in lines
         ]
         told["gold"] = np.array([BETWEEN.join(line["answers"]) for line in lines], None)
@@ -250,7 +250,7 @@ class Evidence:
         answers = self.answers(setting, model) or {}
         if "cut" not in answers or not cut.count(answers["cut"]):
             return ""
-        return cut.said(answers["cut"], int(answers["masks"][0]))
+        return cut.describe(answers["cut"], int(answers["masks"][0]))
 
     def cut_off(self, settings: Sequence[str], *models: str | None) -> str:
         """Return the reason why answers that were cut off bar a claim; "" if they do not.

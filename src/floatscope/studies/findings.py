@@ -239,7 +239,7 @@ class Findings(Evidence):
                 if "gold" in answers:
                     pairs = zip(answers["id"], answers["gold"], strict=True)
                     golds |= {str(id): str(gold).split(BETWEEN) for id, gold in pairs}
-        return alternatives.said(golds)
+        return alternatives.describe(golds)
 
     def summary(self) -> dict[str, Any]:
         """Return the main results: models, claims with verdicts, findings, accuracies, what was left out."""

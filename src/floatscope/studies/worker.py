@@ -32,7 +32,7 @@ from ..scenes.pack import SERVED as SERVED_BUDGET
 from ..sequences.prompt import Encoded, Prompt
 from ..sequences.vocabulary import ModelFacts
 from ..stats.thirds import thirds
-from ..tasks.asking import Asked, Asking, NothingToAsk, ask, default_template
+from ..tasks.asking import Answered, EvaluationSetup, NothingToAsk, ask, default_template
 from ..tasks.conditions import condition_of
 from ..tasks.pool import Pool
 from ..tasks.prose import prose
@@ -562,10 +562,10 @@ class ShardWorker:
         sampler: AnySampler,
         everyone: tuple[Record, ...],
         tick: Tick,
-    ) -> Asked:
+    ) -> Answered:
         parts = {k: f"{s.start}:{s.stop}" for k, s in thirds(model.n_layers).items()}
         text = setting.intervention.format(**parts)
-        asking = Asking(
+        asking = EvaluationSetup(
             model,
             sampler,
             condition=condition_of(setting.condition, self.request.seed),

@@ -1,4 +1,4 @@
-"""All measures: one file and one line here for each, in the order in which lists show them."""
+"""List all measures in display order, one file and one line each."""
 
 from typing import TYPE_CHECKING
 

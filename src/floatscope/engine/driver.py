@@ -79,39 +79,39 @@ def execute(
     run = Run(directory)
     run.listener = on_event
     with once(), run.claim(plan, resume=resume, overwrite=overwrite, about=about or {}):
-        done, redo = run.survey(plan)
-        for info in done.values():
+        sidecars, redo = run.survey(plan)
+        for info in sidecars.values():
             run.pin(info["sources"])
         run.pin(sources or {})
         for name, data in (files or {}).items():
             run.write_pinned(name, data)
-        here: dict[str, Any] = {"directory": os.path.abspath(run.directory), "sources": run.sources}
+        run_context: dict[str, Any] = {"directory": os.path.abspath(run.directory), "sources": run.sources}
         # on one machine; Ray limits each itself
-        here["workers"] = workers if engine == "local" else 1
-        plan = replace(plan, context={**plan.context, **here})
-        kept = len(done)
-        driver = _Driver(run, plan, done, progress)
-        if kept < len(plan.shards):
+        run_context["workers"] = workers if engine == "local" else 1
+        plan = replace(plan, context={**plan.context, **run_context})
+        reused = len(sidecars)
+        driver = _Driver(run, plan, sidecars, progress)
+        if reused < len(plan.shards):
             (run.directory / "manifest.json").unlink(missing_ok=True)
-            run.note("started", engine=engine, workers=workers, kept=kept, of=len(plan.shards))
+            run.note("started", engine=engine, workers=workers, kept=reused, of=len(plan.shards))
             for shard, why in redo.items():
                 run.note("redo", shard=shard, why=why)
             driver.drive(crew)
         driver.report()
         before = run.manifest() or {}
-        if before.get("result") != manifest.result(plan, done):
-            run.note("finished", shards=len(done), computed=len(done) - kept)
+        if before.get("result") != manifest.result(plan, sidecars):
+            run.note("finished", shards=len(sidecars), computed=len(sidecars) - reused)
             if (run.directory / "manifest.json").exists() and not before:
                 run.note("rebuilt", what="manifest.json", why="it could not be read")
-            atomic.write_json(run.directory / "manifest.json", manifest.compose(run, plan, done))
+            atomic.write_json(run.directory / "manifest.json", manifest.compose(run, plan, sidecars))
         run.forget_replaced()
     return Summary(
         directory=run.directory,
-        shards=len(done),
-        kept=kept,
-        computed=len(done) - kept,
+        shards=len(sidecars),
+        kept=reused,
+        computed=len(sidecars) - reused,
         redone=redo,
-        left_out=manifest.left_out(plan, done),
+        left_out=manifest.left_out(plan, sidecars),
         seconds=time.monotonic() - started,
     )
 

@@ -54,8 +54,8 @@ class ListeningClock:
 
     def elapsed(self) -> float:
         """Return the seconds since the last call in which the driver listened."""
-        now = self._clock()
-        gap, self._last = now - self._last, now
+        timestamp = self._clock()
+        gap, self._last = timestamp - self._last, timestamp
         return min(gap, self._longest)
 
 

@@ -15,8 +15,8 @@ def once(*, to_the_end: bool = False) -> Iterator[None]:
 
     `to_the_end`: the program ends after an interrupt, and further ones are ignored until then.
     """
-    here = threading.current_thread() is threading.main_thread()
-    if not here or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+    in_main_thread = threading.current_thread() is threading.main_thread()
+    if not in_main_thread or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
         yield  # someone else's to decide, who may be ourselves
         return
     interrupted, report = False, sys.unraisablehook

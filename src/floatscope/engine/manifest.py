@@ -26,9 +26,9 @@ def result(plan: Plan, done: dict[str, dict[str, Any]]) -> dict[str, Any]:
 
 def left_out(plan: Plan, done: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
     """Return what planning left out, then what each shard did, in the plan's order."""
-    missing: list[dict[str, Any]] = [{"shard": None, "what": what} for what in plan.left_out]
+    missing: list[dict[str, Any]] = [{"shard": None, "what": omission} for omission in plan.left_out]
     for shard in plan.shards:
-        missing += [{"shard": shard.id, "what": what} for what in done[shard.id]["left_out"]]
+        missing += [{"shard": shard.id, "what": omission} for omission in done[shard.id]["left_out"]]
     return missing
 
 

@@ -54,11 +54,11 @@ class Meter:
 
     def state(self) -> RunProgress:
         """Return the progress."""
-        done = self.already + self.fresh
+        completed = self.already + self.fresh
         worked = self.fresh + sum(self._fractions.values())
         passed = 0.0 if self._start is None else self._clock() - self._start
         rate = worked / passed if worked and passed > 0 else None
-        left = 0.0 if done == self.total else None
+        seconds_left = 0.0 if completed == self.total else None
         if rate is not None:
-            left = max(self.total - self.already - worked, 0.0) / rate
-        return RunProgress(done, self.total, dict(self._fractions), rate, left)
+            seconds_left = max(self.total - self.already - worked, 0.0) / rate
+        return RunProgress(completed, self.total, dict(self._fractions), rate, seconds_left)

@@ -32,16 +32,16 @@ class Cluster:
 
     def check(self) -> None:
         """Raise RunError if the head, all machines or this machine have left. Queries every five seconds."""
-        now = time.monotonic()
-        if now - self._queried < _CHECK_SECONDS:
+        timestamp = time.monotonic()
+        if timestamp - self._queried < _CHECK_SECONDS:
             return
-        if now - self._queried > _HEAD_SECONDS:  # this machine slept, or its disk was slow
-            self._answered = now
-        self._queried = now
+        if timestamp - self._queried > _HEAD_SECONDS:  # this machine slept, or its disk was slow
+            self._answered = timestamp
+        self._queried = timestamp
         if self._query is None or not self._query.is_alive():
             self._query = threading.Thread(target=self._ask, daemon=True)
             self._query.start()
-        if now - self._answered > _HEAD_SECONDS:
+        if timestamp - self._answered > _HEAD_SECONDS:
             raise lost_cluster("its head no longer answers")
         if self._machines is not None and self._node not in (None, *self._machines):
             reason = "this machine is no longer a part of it"

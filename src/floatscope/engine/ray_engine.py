@@ -136,7 +136,7 @@ class RayWorkers:
                     if succeeded and (job := queue.take()):
                         actor.assign(job)
                     last_active = time.monotonic()
-                waiting = sum(len(one.data) for one in reports if isinstance(one, Done))
+                waiting = sum(len(report.data) for report in reports if isinstance(report, Done))
                 if waiting > _BUFFERED_BYTES:
                     yield from reports
                     reports = []

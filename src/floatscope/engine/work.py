@@ -54,9 +54,9 @@ def limit_rate(tick: Tick) -> Tick:
 
     def limited(done: float, total: float) -> None:
         nonlocal last
-        now = time.monotonic()
-        if now - last >= _SECONDS_BETWEEN_TICKS:
-            last = now
+        timestamp = time.monotonic()
+        if timestamp - last >= _SECONDS_BETWEEN_TICKS:
+            last = timestamp
             tick(float(done), float(total))
 
     return limited

@@ -135,13 +135,13 @@ class Claim:
             raise ValueError(f"expected a verdict of {', '.join(VERDICTS)}, got {self.verdict!r}")
 
 
-def as_json(thing: "Number | Claim") -> dict[str, Any]:
+def as_json(value: "Number | Claim") -> dict[str, Any]:
     """Convert to plain values, without the sample."""
 
     def kept(items: Iterable[tuple[str, Any]]) -> dict[str, Any]:
         return {key: value for key, value in items if key != "sample"}
 
-    return asdict(thing, dict_factory=kept)
+    return asdict(value, dict_factory=kept)
 
 
 def said(number: Number) -> str:

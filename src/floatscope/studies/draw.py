@@ -70,9 +70,9 @@ def of_measure(evidence: Evidence, key: str, title: str, alt: str) -> list[Pictu
     pictures = []
     for model, result in evidence.results(key).items():
         control = evidence.control(key, model)
-        beside = "" if control is None else " Light crosses: the untrained control."
+        legend = "" if control is None else " Light crosses: the untrained control."
         draw = replace(result, control=control).plot
-        words = f"{alt} Model: {model}.{beside}"
+        words = f"{alt} Model: {model}.{legend}"
         pictures.append(Picture(f"{key}-{slug(model)[-40:]}", f"{title}: {model}", words, draw))
     return pictures
 

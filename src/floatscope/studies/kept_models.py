@@ -41,9 +41,9 @@ class KeptModels:
 
     def _refilled(self, key: Key) -> Model | None:
         """Make a control from another control of the same model, if both are in memory."""
-        *own, seed = key
-        trained = self.kept.get((*own, None))  # type: ignore[arg-type]
-        other = next((k for k in self.kept if [*k[:3]] == own and k[3] is not None), None)
+        *model_key, seed = key
+        trained = self.kept.get((*model_key, None))  # type: ignore[arg-type]
+        other = next((k for k in self.kept if [*k[:3]] == model_key and k[3] is not None), None)
         if trained is None or other is None or seed is None:
             return None
         before = self.kept.pop(other)
@@ -55,19 +55,19 @@ class KeptModels:
     def _loaded(self, key: Key) -> Model:
         name, device, dtype, control = key
         while self._full():
-            others = [
+            evictable = [
                 k
                 for k in self.kept
                 if k[:3] != key[:3] or (control is not None and k[3] is not None)
             ]
-            if not others:
+            if not evictable:
                 break
-            del self.kept[others[0]]
+            del self.kept[evictable[0]]
         how: dict[str, Any] = {"device": device, "dtype": dtype}
         if control is not None:
             how |= {"weights": PERMUTED, "seed": control}
         spec = ModelSpec.parse(name)
-        there = spec.located(self.folder)
-        model = load(there, **how)
-        model.name = model.name.replace(there.label, spec.label, 1)  # as the run's request has it
+        located_spec = spec.located(self.folder)
+        model = load(located_spec, **how)
+        model.name = model.name.replace(located_spec.label, spec.label, 1)  # as the run's request has it
         return model

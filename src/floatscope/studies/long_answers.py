@@ -25,17 +25,17 @@ def at_length(length: Number | None) -> str:
     """Describe the length at which a claim was decided."""
     if length is None:
         return ""
-    few = "" if length.value >= LONG else f", fewer than {LONG}"
-    return f"Decided on answers of {digits(length.value)} content tokens on average{few}."
+    note = "" if length.value >= LONG else f", fewer than {LONG}"
+    return f"Decided on answers of {digits(length.value)} content tokens on average{note}."
 
 
 def no_answers(request: Request) -> str:
     """Say why no answer on this task is right or wrong; "" if answers are."""
     if request.asks.has_answer:
         return ""
-    what = "a continuation" if request.asks is Asks.CONTINUATION else "a summary"
+    task = "a continuation" if request.asks is Asks.CONTINUATION else "a summary"
     return (
-        f"{request.data} asks for {what}, which is neither right nor wrong: ask questions that have "
+        f"{request.data} asks for {task}, which is neither right nor wrong: ask questions that have "
         "answers (--data long:answer, or world:mixed)."
     )
 

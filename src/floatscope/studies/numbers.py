@@ -37,10 +37,10 @@ def overall(
     if results is None:
         return None
     networks = results if isinstance(results, Sequence) else [results]
-    every = [each for one in networks if (each := _each(one, name, layers)) is not None]
-    if not every:
+    arrays = [array for result in networks if (array := _each(result, name, layers)) is not None]
+    if not arrays:
         return None
-    values, first = np.stack(every), networks[0].data
+    values, first = np.stack(arrays), networks[0].data
     bounds = bounds_of(xr.DataArray(values), first[name].attrs)
     if isinstance(results, Sequence):
         return of_networks(values, label, unit, level=level, bounds=bounds)
@@ -68,8 +68,8 @@ def of_networks(
     if len(values) < 2:
         return None
     nothing = np.where(np.isnan(values).all(0), np.nan, 0.0)
-    found = np.array(beyond_controls(nothing, -values, level=level), float)
-    value, low, high = (float(x) for x in (found if bounds is None else found.clip(*bounds)))
+    interval = np.array(beyond_controls(nothing, -values, level=level), float)
+    value, low, high = (float(x) for x in (interval if bounds is None else interval.clip(*bounds)))
     return Number(label, value, low, high, None, unit, int((~np.isnan(nothing)).sum()), level)
 
 
@@ -82,12 +82,12 @@ def _each(result: Result, name: str, layers: slice) -> np.ndarray | None:
         array = array.expand_dims("example")
     array = array.transpose("example", ...)
     flat = array.values.reshape(array.sizes["example"], -1)
-    there = ~np.isnan(flat).all(1)
-    if not there.any():
+    defined = ~np.isnan(flat).all(1)
+    if not defined.any():
         return None
-    each = np.full(len(flat), np.nan)
-    each[there] = np.nanmean(flat[there], axis=1)
-    return each
+    means = np.full(len(flat), np.nan)
+    means[defined] = np.nanmean(flat[defined], axis=1)
+    return means
 
 
 def number(
@@ -135,17 +135,17 @@ def beyond_networks(
     distribution. None if no prompt has a value, or without controls.
     """
     names = [name for name, value in trained.items() if not np.isnan(value)]
-    several = np.array([[own.get(name, np.nan) for name in names] for own in controls])
+    several = np.array([[control.get(name, np.nan) for name in names] for control in controls])
     if not names or not np.isfinite(several).any():
         return None
-    one = np.array([[trained[name]] for name in names])
-    gaps, variance, free = gaps_to_controls(one, several[..., None], fixed=fixed)
+    trained_values = np.array([[trained[name]] for name in names])
+    gaps, variance, free = gaps_to_controls(trained_values, several[..., None], fixed=fixed)
     interval = partial(
         with_variance,
         variance=variance,
         free=np.minimum(free, most_free),
         level=level,
-        bounds=gap_bounds(one, gaps, bounds),
+        bounds=gap_bounds(trained_values, gaps, bounds),
     )
     middle, low, high = (float(x[0]) for x in interval(gaps))
     n = int((~np.isnan(gaps)).sum())

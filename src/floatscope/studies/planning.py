@@ -37,9 +37,9 @@ def measures_of(
             continue
         if domain is not None and domain not in study.domains(request):
             continue
-        own = study.controlled(request) if controlled else ()
+        controlled_names = study.controlled(request) if controlled else ()
         for name, measure in study.measures(request).items():
-            if controlled and name not in own:
+            if controlled and name not in controlled_names:
                 continue
             if measures.setdefault(name, measure) != measure:
                 raise UsageError(f"two studies define {name!r} differently", "Rename one.")
@@ -58,7 +58,7 @@ def experiments_of(request: Request) -> dict[str, Experiment]:
 
 def held_out(request: Request) -> int:
     """Count the questions, after those that are asked, on which experiments make their choices."""
-    return max((one.others for one in experiments_of(request).values()), default=0)
+    return max((experiment.others for experiment in experiments_of(request).values()), default=0)
 
 
 def settings_of(request: Request) -> dict[str, Setting]:
@@ -113,14 +113,14 @@ def _marked(request: Request) -> Iterator[Shard]:
 
 def part_of(whole: Plan, number: int) -> Plan:
     """Return the shards of the main run (0), or of one of its extra runs."""
-    own = tuple(shard for shard in whole.shards if shard.spec.get("run", 0) == number)
-    return Plan(whole.request, whole.worker, own)
+    shards = tuple(shard for shard in whole.shards if shard.spec.get("run", 0) == number)
+    return Plan(whole.request, whole.worker, shards)
 
 
 def _shards(request: Request) -> Iterator[Shard]:
     """Yield shards in an order that seldom changes the model."""
-    wanted = [d for study in studies_of(request) for d in study.domains(request)]
-    domains = list(dict.fromkeys(wanted)) if measures_of(request) or request.view else []
+    all_domains = [d for study in studies_of(request) for d in study.domains(request)]
+    domains = list(dict.fromkeys(all_domains)) if measures_of(request) or request.view else []
     settings = settings_of(request)
     seeds = request.control_seeds if measures_of(request, controlled=True) else ()
     experiments = experiments_of(request)
@@ -151,12 +151,12 @@ def _experiments(
     request: Request, m: int, model: str, experiments: dict[str, Experiment], seed: int | None
 ) -> Iterator[Shard]:
     """Yield the shards of experiments on the model itself, or on its untrained control with this seed."""
-    own = {} if seed is None else {"control": seed}
+    control = {} if seed is None else {"control": seed}
     named = f"{m}" if seed is None else f"{m}-control-{seed}"
     for name in experiments:
         for start in range(0, request.questions, request.shard):
             stop = min(start + request.shard, request.questions)
-            spec = _spec("experiment", model, start, stop, domain=QUESTIONS, experiment=name, **own)
+            spec = _spec("experiment", model, start, stop, domain=QUESTIONS, experiment=name, **control)
             yield Shard(f"experiment-{named}-{name}-{start:05d}", spec)
 
 

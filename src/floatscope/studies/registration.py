@@ -105,16 +105,16 @@ class Registration(_Part):
     def differences(self, other: "Registration") -> list[str]:
         """Name every field that differs, except the version and the code."""
         methods = {"__all__": {"claims": {"__all__": {"method"}}}}
-        mine, others = (
-            one.model_dump(mode="json", exclude={"floatscope": True, "code": True, "runs": methods})
-            for one in (self, other)
+        mine, right = (
+            registration.model_dump(mode="json", exclude={"floatscope": True, "code": True, "runs": methods})
+            for registration in (self, other)
         )
-        lines = [*differences(mine, others, "registration")]
+        lines = [*differences(mine, right, "registration")]
         for name in (n for n in self.runs if n in other.runs):
-            before, now = self.runs[name].claims, other.runs[name].claims
-            for number in (n for n in before if n in now):
+            before, after = self.runs[name].claims, other.runs[name].claims
+            for number in (n for n in before if n in after):
                 where = f"registration.runs.{name}.claims.{number}"
-                lines += _method_differences(before[number], now[number], where)
+                lines += _method_differences(before[number], after[number], where)
         return lines
 
 
@@ -169,9 +169,9 @@ def read_registration(path: Path, request: Request) -> bytes:
             "Name a file that `floatscope study --register-only FILE` wrote.",
         ) from error
     earlier = _decode(data, path, UsageError)
-    if found := earlier.differences(registration_of(request)):
+    if conflicts := earlier.differences(registration_of(request)):
         raise UsageError(
-            f"{path} does not agree with what is asked: {listed(found)}",
+            f"{path} does not agree with what is asked: {listed(conflicts)}",
             "Ask for what was registered; or register what you ask for, in a new file, before it is run.",
         )
     return data
@@ -189,17 +189,17 @@ def registration_for(
     run = Run(directory)
     if overwrite or not run.shards.ids():
         return earlier or registration_of(request).encode()
-    there = registered(run)
-    if earlier is not None and (there is None or there.data != earlier):
-        begun = (
-            "without a registration" if there is None else f"with another registration than {given}"
+    stored = registered(run)
+    if earlier is not None and (stored is None or stored.data != earlier):
+        history = (
+            "without a registration" if stored is None else f"with another registration than {given}"
         )
         raise RunError(
-            f"{directory} was begun {begun}",
+            f"{directory} was begun {history}",
             "A registration comes before the first shard: choose another --out, or begin anew "
             "(--overwrite).",
         )
-    return None if there is None else there.data
+    return None if stored is None else stored.data
 
 
 def registered(run: Run) -> Registered | None:
@@ -221,11 +221,11 @@ def registered(run: Run) -> Registered | None:
         data = read_bytes(path, _LIMIT)
     except (FileNotFoundError, Malformed) as error:
         raise RunError(f"{path}, which the run was begun with, cannot be read", remedy) from error
-    found = hashlib.sha256(data).hexdigest()
+    actual = hashlib.sha256(data).hexdigest()
     for file, expected in (("log.jsonl", digest), ("run.json", _pinned(run) or digest)):
-        if found != expected:
+        if actual != expected:
             raise RunError(
-                f"{path} was changed after the run was begun: its sha256 is {found[:12]}…, and {file} says "
+                f"{path} was changed after the run was begun: its sha256 is {actual[:12]}…, and {file} says "
                 f"{expected[:12]}…",
                 remedy,
             )
@@ -234,9 +234,9 @@ def registered(run: Run) -> Registered | None:
 
 def changed_rules(earlier: Registration, request: Request) -> list[str]:
     """Name the differences between the registered rules and those of this version."""
-    now = registration_of(request)
+    registration = registration_of(request)
     lines: list[str] = []
-    for name, run in now.runs.items():
+    for name, run in registration.runs.items():
         before = earlier.runs[name].claims if name in earlier.runs else {}
         for number, claim in run.claims.items():
             if number not in before:
@@ -250,12 +250,12 @@ def changed_rules(earlier: Registration, request: Request) -> list[str]:
 
 def changed_code(earlier: Registration) -> str:
     """Say that other code decides here than was registered; "" if it is the same."""
-    now = code_digest()
-    if earlier.code == now:
+    code = code_digest()
+    if earlier.code == code:
         return ""
     return (
         "Verdicts here are computed by other code than was registered "
-        f"(sha256 {earlier.code[:12]}… then, {now[:12]}… now)."
+        f"(sha256 {earlier.code[:12]}… then, {code[:12]}… now)."
     )
 
 
@@ -285,13 +285,13 @@ def _method_differences(before: RegisteredClaim, now: RegisteredClaim, where: st
 
 def _noted(run: Run) -> tuple[str, str] | None:
     """Return the checksum and the time of the last registration recorded in the log."""
-    found = None
+    last = None
     for event in run.events():
         if event.get("event") == "wrote" and event.get("file") == NAME:
             digest = event.get("sha256")
             if isinstance(digest, str):
-                found = digest, str(event.get("time", ""))
-    return found
+                last = digest, str(event.get("time", ""))
+    return last
 
 
 def _pinned(run: Run) -> str | None:
@@ -338,9 +338,9 @@ def _planned(study: Study, request: Request) -> dict[str, int]:
     """Count the prompts that are traced and the questions that are asked for a study's claims."""
     planned = {"prompts traced": request.limit} if study.measures(request) else {}
     settings = [s for s in study.settings(request) if s.decides] or [*study.settings(request)]
-    asked = [questions_of(setting, request) for setting in settings]
-    asked += [request.questions] if study.experiments(request) else []
-    return planned | ({"questions asked": max(asked)} if asked else {})
+    counts = [questions_of(setting, request) for setting in settings]
+    counts += [request.questions] if study.experiments(request) else []
+    return planned | ({"questions asked": max(counts)} if counts else {})
 
 
 def _decode(data: bytes, path: Path, kind: type[FloatscopeError]) -> Registration:
@@ -349,8 +349,8 @@ def _decode(data: bytes, path: Path, kind: type[FloatscopeError]) -> Registratio
     except (Malformed, ValidationError) as error:
         why = error.errors()[0] if isinstance(error, ValidationError) else None
         field = ".".join(map(str, why["loc"])) if why else ""
-        what = f"{field:.120}: {why['msg']:.200}" if why else str(error)
+        reason = f"{field:.120}: {why['msg']:.200}" if why else str(error)
         raise kind(
-            f"{path} is no registration that this version reads: {what}",
+            f"{path} is no registration that this version reads: {reason}",
             "Use the version that wrote it, or write it again (--register-only).",
         ) from error

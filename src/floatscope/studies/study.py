@@ -134,8 +134,8 @@ class Study:
         Args:
             evidence (Evidence): What the run measured.
         """
-        every = [*self.measures(evidence.request), *self.experiments(evidence.request)]
-        shows = self.shows or {key: (key, _ALT) for key in every}
+        keys = [*self.measures(evidence.request), *self.experiments(evidence.request)]
+        shows = self.shows or {key: (key, _ALT) for key in keys}
         return [
             picture
             for key, (title, alt) in shows.items()
@@ -145,5 +145,5 @@ class Study:
 
 def by_default(names: Iterable[str] | None = None) -> tuple[str, ...]:
     """Return the studies that run if none is named, of these names (by default of all)."""
-    known = STUDIES if names is None else names
-    return tuple(name for name in known if not STUDIES[name].by_name)
+    candidates = STUDIES if names is None else names
+    return tuple(name for name in candidates if not STUDIES[name].by_name)

@@ -99,7 +99,7 @@ class Rule:
 
     def words(self) -> str:
         """Return the rule as text."""
-        way, other = ("above", "below") if self.more else ("below", "above")
+        side, other = ("above", "below") if self.more else ("below", "above")
         theta, level = f"θ = {self.quantity}.", short(self.delta, self.unit)
         if self.of_layers:
             share = f"{100 * self.of_layers:.3g} % of the layers"
@@ -111,7 +111,7 @@ class Rule:
             )
         beyond = ", and beyond that of untrained weights" if self.untrained else ""
         return (
-            f"{theta} Holds: the {self.level:.1%} interval of θ lies {way} {level}{beyond}; "
+            f"{theta} Holds: the {self.level:.1%} interval of θ lies {side} {level}{beyond}; "
             f"refuted: it lies {other} {level}; else undecided."
         )
 
@@ -220,8 +220,8 @@ def outcome(
             UNDECIDED,
             f"{theta} is beyond {level}, but not beyond untrained weights: {against}.",
         )
-    more = (remedy or power(primary, delta)) if plan else ""
-    return UNDECIDED, f"{theta}: the interval contains {level}. {more}".rstrip()
+    advice = (remedy or power(primary, delta)) if plan else ""
+    return UNDECIDED, f"{theta}: the interval contains {level}. {advice}".rstrip()
 
 
 def power(primary: Number, delta: float) -> str:

@@ -66,20 +66,20 @@ class AnswerTracing(Experiment):
             Swap((layer,), places[name]) for layer in layers for name in GROUPS if places[name]
         ]
         ends = {*places[SPAN], *places[ANSWER]}
-        rest = tuple(p for some in places.values() for p in some if p not in ends)
-        every = tuple(range(model.n_layers))
-        swaps = [*swaps, Swap(every, rest, into=CLEAN)] if desk.trained else []
+        clean_positions = tuple(p for positions in places.values() for p in positions if p not in ends)
+        all_layers = tuple(range(model.n_layers))
+        swaps = [*swaps, Swap(all_layers, clean_positions, into=CLEAN)] if desk.trained else []
         steps = desk.sampler.n_steps
         restored, gap = np.zeros((steps, len(layers), len(GROUPS))), np.zeros(steps)
         direct = clean = 0.0
-        there = [(a, b) for a in range(len(layers)) for b, g in enumerate(GROUPS) if places[g]]
+        cells = [(a, b) for a in range(len(layers)) for b, g in enumerate(GROUPS) if places[g]]
         for step, canvas, revealed in _states(desk, right, answer):
             score = self._scores(desk, (right, wrong), canvas, revealed, swaps)
             gap[step] += score[0] - score[1]
             clean += score[0]
             if swaps:
                 direct += score[-1] - score[1]
-                for place, value in zip(there, score[2:-1] - score[1], strict=True):
+                for place, value in zip(cells, score[2:-1] - score[1], strict=True):
                     restored[step, *place] += value
             desk.tick()
         scalars = {"log_p": clean / len(answer), "tokens": float(len(answer))}
@@ -97,15 +97,15 @@ class AnswerTracing(Experiment):
         record = desk.record(index)
         if record.gold is None:
             raise Unusable("it marks no gold passage")
-        own = record.answers[0]
-        if corrupted(record, own, own + "x").passages[record.gold] == record.passages[record.gold]:
-            raise Unusable(f"its gold passage does not contain the answer {own!r} literally")
+        answer = record.answers[0]
+        if corrupted(record, answer, answer + "x").passages[record.gold] == record.passages[record.gold]:
+            raise Unusable(f"its gold passage does not contain the answer {answer!r} literally")
         right = desk.encoded(record)
         for other in desk.records[index + 1 :] + desk.records[:index]:
             text = other.answers[0]
-            if text.lower() in (one.lower() for one in record.answers):
+            if text.lower() in (alias.lower() for alias in record.answers):
                 continue
-            wrong = desk.encoded(corrupted(record, own, text))
+            wrong = desk.encoded(corrupted(record, answer, text))
             if len(wrong.ids) == len(right.ids) and wrong.regions == right.regions:
                 return right, wrong, list(desk.masked(index, right).answer)
         raise Unusable("no other question has an answer of as many tokens")
@@ -131,25 +131,25 @@ class AnswerTracing(Experiment):
         target = torch.tensor([*revealed.values()], device=logits.device)
         with torch.inference_mode():
             p = log_p(model, logits, target.expand(logits.shape[:2])).double()
-        found: np.ndarray = p.sum(-1).cpu().numpy()
-        return found
+        scores: np.ndarray = p.sum(-1).cpu().numpy()
+        return scores
 
     def plot(self, result: Result) -> Figure:
         """Draw the shares of the gap that one patch restores: by layer and group, and by step and layer."""
         data = shares(result)
-        look: Any = {"cmap": "PuOr_r", "vmin": -1, "vmax": 1, "aspect": "auto"}
+        style: Any = {"cmap": "PuOr_r", "vmin": -1, "vmax": 1, "aspect": "auto"}
         with panels(1, 3, width=2.9, height=2.5) as (figure, axes):
             where, *when = axes[0]
-            image = where.imshow(data.sum("step").transpose("group", "layer"), **look)
+            image = where.imshow(data.sum("step").transpose("group", "layer"), **style)
             where.set_yticks(range(len(GROUPS)), GROUPS)
             where.set_title("where: all steps")
             for axis, group in zip(when, (SPAN, ANSWER), strict=True):
-                axis.imshow(data.sel(group=group).transpose("step", "layer"), **look)
+                axis.imshow(data.sel(group=group).transpose("step", "layer"), **style)
                 axis.set(title=f"when: {group}", ylabel="step")
                 axis.yaxis.get_major_locator().set_params(integer=True)
             for axis in axes[0]:
-                every = slice(None, None, 1 + (data.sizes["layer"] > 8))
-                axis.set_xticks(range(data.sizes["layer"])[every], data["layer"].values[every])
+                ticks = slice(None, None, 1 + (data.sizes["layer"] > 8))
+                axis.set_xticks(range(data.sizes["layer"])[ticks], data["layer"].values[ticks])
                 axis.set_xlabel("layer")
             figure.colorbar(image, ax=when[-1], label="share of the gap")
             headline(figure, f"{result.model}, n = {result.n}: patched into the corrupted run")
@@ -163,9 +163,9 @@ def shares(result: Result) -> xr.DataArray:
 
 def corrupted(record: Record, right: str, wrong: str) -> Record:
     """Return the record with another answer wherever its passages contain this one as separate words."""
-    whole = re.compile(rf"(?<!\w){re.escape(right)}(?!\w)")
+    pattern = re.compile(rf"(?<!\w){re.escape(right)}(?!\w)")
     passages = (
-        replace(passage, text=whole.sub(lambda _: wrong, passage.text))
+        replace(passage, text=pattern.sub(lambda _: wrong, passage.text))
         for passage in record.passages
     )
     return record.with_passages(tuple(passages))
@@ -175,10 +175,10 @@ def grouped(right: Encoded, wrong: Encoded, answer: int, shift: int) -> dict[str
     """Assign every position of prompt and answer to one group; the span is where the two prompts differ."""
     start = len(right.ids)
     groups: dict[str, list[int]] = {name: [] for name in GROUPS}
-    for at, (one, two, region) in enumerate(zip(right.ids, wrong.ids, right.regions, strict=True)):
-        if at >= start - shift:
+    for position, (right_id, two, region) in enumerate(zip(right.ids, wrong.ids, right.regions, strict=True)):
+        if position >= start - shift:
             name = ANSWER
-        elif one != two:
+        elif right_id != two:
             name = SPAN
         elif region == right.gold:
             name = GOLD
@@ -186,7 +186,7 @@ def grouped(right: Encoded, wrong: Encoded, answer: int, shift: int) -> dict[str
             name = PASSAGES
         else:
             name = QUESTION if region == "question" else TEMPLATE
-        groups[name].append(at)
+        groups[name].append(position)
     groups[ANSWER] += range(start, start + answer)
     return {name: tuple(places) for name, places in groups.items()}
 
@@ -209,11 +209,11 @@ def _states(
     start = next((s for s in starts if final[s : s + len(answer)] == answer), 0)
     gold = {start + i: token for i, token in enumerate(answer)}
     last = desk.sampler.n_steps - 1
-    when = [int(steps[-1]) if len(steps := np.flatnonzero(one == 1)) else last for one in change.T]
+    when = [int(steps[-1]) if len(steps := np.flatnonzero(changes == 1)) else last for changes in change.T]
     tokens = [gold.get(place, token) for place, token in enumerate(final)]
     states = []
     for step in sorted({when[place] for place in gold}):
         canvas = [t if w < step else model.mask_id for t, w in zip(tokens, when, strict=True)]
-        now = {place: token for place, token in gold.items() if when[place] == step}
-        states.append((step, canvas, now))
+        revealed = {place: token for place, token in gold.items() if when[place] == step}
+        states.append((step, canvas, revealed))
     return states

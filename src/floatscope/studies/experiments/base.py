@@ -79,11 +79,11 @@ class Desk:
     def masked(self, index: int, prompt: Encoded | None = None) -> MaskedAnswer:
         """Return the gold answer before its first step, as this model would write it."""
         record = self.records[index]
-        own = self.prompt(index) if prompt is None else prompt
-        found = MaskedAnswer.spelled(self.model, own, record.answers[0], self.length)
-        if found is None:
+        encoded = self.prompt(index) if prompt is None else prompt
+        answer = MaskedAnswer.spelled(self.model, encoded, record.answers[0], self.length)
+        if answer is None:
             raise Unusable(f"its answer has more than the {self.length} tokens that are decoded")
-        return found
+        return answer
 
 
 @dataclass(frozen=True)

@@ -131,9 +131,9 @@ position is revealed. What calibration (2508.13021) wins is the share of right a
     def _frequent(self, evidence: Evidence) -> Claim:
         """Decide claim 9b on answers with enough content tokens for a first quarter."""
         order = evidence.order(CONFIDENCE, evidence.mdm)
-        there = np.zeros(0, bool) if order is None else order.examples["trivial"].notnull().values
+        valid = np.zeros(0, bool) if order is None else order.examples["trivial"].notnull().values
         need = "four content tokens of different frequency"
-        bar = _no_model(evidence) or _no_frequencies(evidence) or _too_short(order, there, need)
+        bar = _no_model(evidence) or _no_frequencies(evidence) or _too_short(order, valid, need)
         beyond = partial(beyond_null, evidence, unit="points", level=FREQUENT.level)
         theta = beyond("trivial", "frequent among the first quarter − among all")
         long = beyond("trivial", f"the same, {LONG} content tokens or more", kept=_long(order))
@@ -233,10 +233,10 @@ def beyond_null(
     order = evidence.order(CONFIDENCE, evidence.mdm)
     if order is None or not order.examples[value].notnull().any():
         return None
-    each, null = (order.examples[name] for name in (value, f"{value}_null"))
-    ends = bounds_of(each, order.data[value].attrs)
+    values, null = (order.examples[name] for name in (value, f"{value}_null"))
+    ends = bounds_of(values, order.data[value].attrs)
     bounds = None if ends is None else (ends[0] - float(null.max()), ends[1] - float(null.min()))
-    gap = (each - null).values
+    gap = (values - null).values
     if kept is not None:
         gap = np.where(kept, gap, np.nan)
     clusters = (evidence.answers(CONFIDENCE, evidence.mdm) or {}).get("cluster")

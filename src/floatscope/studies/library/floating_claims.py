@@ -62,8 +62,8 @@ def sink(evidence: Evidence, study: str) -> Claim:
     """Decide claim 1."""
     state = "absorption-same"
     bar = "" if evidence.arm and evidence.mdm else _BOTH
-    apart = _first_apart(evidence, state)
-    theta = _points(apart, "position 0, ARM − MDM")
+    difference = _first_apart(evidence, state)
+    theta = _points(difference, "position 0, ARM − MDM")
     control = _of_controls(evidence, state)
     sides = [
         None
@@ -127,8 +127,8 @@ def _first_apart(
     if results[0] is None or results[1] is None:
         return None
     arm, mdm = (_first(result) for result in results if result is not None)
-    _, at = together(results[0], results[1])
-    return np.asarray(arm[at[0]] - mdm[at[1]])
+    _, rows = together(results[0], results[1])
+    return np.asarray(arm[rows[0]] - mdm[rows[1]])
 
 
 def _points(values: np.ndarray | None, label: str) -> Number | None:
@@ -139,12 +139,12 @@ def _points(values: np.ndarray | None, label: str) -> Number | None:
 
 def _of_controls(evidence: Evidence, key: str) -> Number | None:
     """Return the share on position 0, ARM − MDM, for untrained weights: an interval for a further network."""
-    found = (_first_apart(evidence, key, seed) for seed in evidence.request.control_seeds)
-    every = [one for one in found if one is not None]
-    if len(every) < 2 or len({len(one) for one in every}) > 1:
+    by_seed = (_first_apart(evidence, key, seed) for seed in evidence.request.control_seeds)
+    differences = [difference for difference in by_seed if difference is not None]
+    if len(differences) < 2 or len({len(difference) for difference in differences}) > 1:
         return None
     label = "position 0, ARM − MDM, untrained"
-    return of_networks(np.stack(every), label, "points", level=SINK.level, bounds=DIFFERENCES)
+    return of_networks(np.stack(differences), label, "points", level=SINK.level, bounds=DIFFERENCES)
 
 
 def _at_first(result: Result, rule: str = "") -> np.ndarray:
@@ -183,11 +183,11 @@ Compare = Callable[
 
 def dispersed(evidence: Evidence, study: str) -> Claim:
     """Decide claim 2."""
-    others = (
+    alternatives = (
         ("each head", "strongest-heads-same", "", _dispersion),
         ("the same position", "strongest-same", "", partial(_dispersion, bins=None)),
     )
-    return _compared(evidence, study, DISPERSED, _dispersion, "disperse over prompts", *others)
+    return _compared(evidence, study, DISPERSED, _dispersion, "disperse over prompts", *alternatives)
 
 
 def over_layers(evidence: Evidence, study: str) -> Claim:
@@ -205,14 +205,14 @@ def _compared(
 ) -> Claim:
     """Decide a claim on the difference between the models in the same state, over real anchors."""
     key = "strongest-same"
-    theta, (mdm, arm), there, bar = _at_state(evidence, key, compare)
+    theta, (mdm, arm), layer_counts, bar = _at_state(evidence, key, compare)
     variants = [*other_deltas(rule, theta, bar=bar)]
-    for label, other, how, way in (
+    for label, other, how, comparison in (
         *((f"anchors by {name}", key, name, compare) for name in NAMES),
         *others,
     ):
-        one, _, _, barred = _at_state(evidence, other, way, how)
-        variants.append(vary(label, rule, one, bar=barred))
+        varied, _, _, barred = _at_state(evidence, other, comparison, how)
+        variants.append(vary(label, rule, varied, bar=barred))
     sentence = ""
     if mdm and arm:
         sentence = f"Anchors {does}: {said(mdm)} in the MDM, {said(arm)} in the ARM, reading the same text."
@@ -222,7 +222,7 @@ def _compared(
         theta,
         bar=bar,
         sentence=sentence,
-        numbers=(mdm, arm, *there),
+        numbers=(mdm, arm, *layer_counts),
         variants=tuple(variants),
     )
 
@@ -236,30 +236,30 @@ def _at_state(
 
     The bar is the reason why the claim cannot be tested; "" if it can.
     """
-    none = (None, None)
+    unknown = (None, None)
     results = [evidence.result(key, model) for model in (evidence.mdm, evidence.arm)]
     if results[0] is None or results[1] is None:
-        return None, none, none, _BOTH
+        return None, unknown, unknown, _BOTH
     names, _ = together(results[0], results[1])
     sides = [_anchors(evidence, key, model, names) for model in (evidence.mdm, evidence.arm)]
     if sides[0] is None or sides[1] is None:
-        return None, none, none, NO_CONTROLS
+        return None, unknown, unknown, NO_CONTROLS
     mdm, arm = sides[0], sides[1]
-    every = np.arange(len(names))
-    there, bar = [], ""
+    indices = np.arange(len(names))
+    layer_counts, bar = [], ""
     for kind, side in (("MDM", mdm), ("ARM", arm)):
-        real = side.real(every, rule)
+        real = side.real(indices, rule)
         label = f"{kind}: layers with a real anchor"
-        there.append(Number(label, float(real.sum()), unit=f"of {real.size}"))
+        layer_counts.append(Number(label, float(real.sum()), unit=f"of {real.size}"))
         if real.sum() < max(2, SOME * real.size) and not bar:
             bar = (
                 f"Only {real.sum()} of {real.size} layers of the {kind} have a real anchor, stronger than in "
                 "untrained networks of equal sharpness: too few to say where anchors are."
             )
     if bar:
-        return None, none, (there[0], there[1]), bar
+        return None, unknown, (layer_counts[0], layer_counts[1]), bar
     theta, of_each = compare(mdm, arm, rule)
-    return theta, of_each, (there[0], there[1]), ""
+    return theta, of_each, (layer_counts[0], layer_counts[1]), ""
 
 
 def _anchors(evidence: Evidence, key: str, model: str | None, names: list[str]) -> Anchors | None:
@@ -270,19 +270,19 @@ def _anchors(evidence: Evidence, key: str, model: str | None, names: list[str]) 
         return None
 
     def values(of: Result, name: str) -> np.ndarray:
-        at = [names_of(of).index(prompt) for prompt in names]
+        rows = [names_of(of).index(prompt) for prompt in names]
         array = of.examples[name]
         order = [d for d in ("rule", "example", "layer", "head") if d in array.dims]
         flat = np.asarray(array.transpose(*order).values, float)
         if "rule" in order:
-            return flat[:, at].reshape(len(flat), len(at), -1)
-        return flat[at].reshape(len(at), -1)
+            return flat[:, rows].reshape(len(flat), len(rows), -1)
+        return flat[rows].reshape(len(rows), -1)
 
     return Anchors(
         place=values(result, "place"),
         position=values(result, "position"),
         share=values(result, "share"),
-        controls=np.stack([values(one, "share") for one in controls]),
+        controls=np.stack([values(control, "share") for control in controls]),
         passes=values(result, "passes") > 0.5,
     )
 
@@ -294,12 +294,12 @@ def _layer_moves(
     first = np.arange(len(mdm.place)) % 2 == 0
 
     def of(side: Anchors) -> Float[np.ndarray, " n"]:
-        each = np.full(len(side.place), np.nan)
+        values = np.full(len(side.place), np.nan)
         for half in (first, ~first):
             real = side.real(np.flatnonzero(~half), rule)
             if half.any() and real.sum() > 1:
-                each[half] = moves(side.place[half][:, real], 1)
-        return each
+                values[half] = moves(side.place[half][:, real], 1)
+        return values
 
     of_mdm, of_arm = of(mdm), of(arm)
     label = "moves over layers, MDM − ARM"
@@ -344,7 +344,7 @@ def _dispersion(
 def differ(labels: Int[np.ndarray, "n cells"]) -> Float[np.ndarray, " cells"]:
     """Compute the share of pairs of examples with different labels: 1 − Σp² without bias."""
     n, cells = labels.shape
-    most = int(labels.max(initial=0)) + 1
-    counts = np.bincount((labels + most * np.arange(cells)).ravel(), minlength=most * cells)
-    counts = counts.reshape(cells, most)
+    n_labels = int(labels.max(initial=0)) + 1
+    counts = np.bincount((labels + n_labels * np.arange(cells)).ravel(), minlength=n_labels * cells)
+    counts = counts.reshape(cells, n_labels)
     return np.asarray(1 - (counts * (counts - 1)).sum(1) / (n * (n - 1)))

@@ -86,12 +86,12 @@ def _parts(
     cosine: np.ndarray, norms: np.ndarray, anchor: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the angle and norm parts of the anchors' advantage, (layer, head), from (layer, head, key)."""
-    there = ~np.isnan(cosine)
+    valid = ~np.isnan(cosine)
 
     def sides(values: np.ndarray) -> list[np.ndarray]:
         return [
-            np.where(of, np.nan_to_num(values), 0).sum(-1) / np.maximum(of.sum(-1), 1)
-            for of in (anchor & there, ~anchor & there)
+            np.where(selected, np.nan_to_num(values), 0).sum(-1) / np.maximum(selected.sum(-1), 1)
+            for selected in (anchor & valid, ~anchor & valid)
         ]
 
     (c_a, c_o), (n_a, n_o) = sides(cosine), sides(norms)
@@ -147,9 +147,9 @@ Means over steps and heads; null 0. "First" and "last" are thirds of the layers.
         variants = [*other_deltas(rule, theta, control, bar)]
         for label in VARIED:
             by_rule = partial(_by_rule, choice=label)
-            one, _, barred = by_rule(evidence.result(RULED, evidence.mdm))
+            varied, _, barred = by_rule(evidence.result(RULED, evidence.mdm))
             other = _control(evidence.control(RULED, evidence.mdm), by_rule)
-            variants.append(vary(label, NORM, one, other, barred))
+            variants.append(vary(label, NORM, varied, other, barred))
         return [
             judge(
                 rule,
@@ -187,14 +187,14 @@ def _by_rule(result: Result | None, choice: str) -> Shares:
     """Compute θ from anchors that a rule finds on the prompts measured."""
     if result is None:
         return NO_MODEL
-    each = np.stack(
+    parts = np.stack(
         [
             result.examples[name].sel(choice=choice).transpose("example", "layer").values[..., None]
             for name in ("angle", "norm")
         ]
     )
-    whole = each.sum(1)
-    return norm_shares(whole, whole[:, None] - each)
+    total = parts.sum(1)
+    return norm_shares(total, total[:, None] - parts)
 
 
 def _control(result: Result | None, theta_of: Callable[[Result], Shares]) -> Number | None:
@@ -203,7 +203,7 @@ def _control(result: Result | None, theta_of: Callable[[Result], Shares]) -> Num
     A network's anchors are chosen among its own heads, independently of other networks. None if no network's
     anchors have an advantage.
     """
-    thetas = [theta for one in _networks(result) if (theta := theta_of(one)[0]) is not None]
+    thetas = [theta for network in _networks(result) if (theta := theta_of(network)[0]) is not None]
     if not thetas:
         return None
     ends = [(t.low, t.high) for t in thetas if t.low is not None and t.high is not None]
@@ -222,8 +222,8 @@ def _networks(result: Result | None) -> Iterator[Result]:
     for name in names_of(result):
         network.append(met[name])
         met[name] += 1
-    for one in range(max(met.values())):
-        examples = result.examples.isel(example=np.array(network) == one)
+    for index in range(max(met.values())):
+        examples = result.examples.isel(example=np.array(network) == index)
         yield replace(result, examples=examples)
 
 
@@ -242,20 +242,20 @@ def norm_shares(whole: np.ndarray, without: np.ndarray) -> Shares:
     def parts(sums: np.ndarray, which: str) -> np.ndarray:
         return sums[..., where[which], :].sum((-1, -2))
 
-    for which in where:  # a share of nothing can be anything
-        won = leave_one_out(parts(whole, which).sum(0), parts(without, which).sum(0))
+    for part in where:  # a share of nothing can be anything
+        won = leave_one_out(parts(whole, part).sum(0), parts(without, part).sum(0))
         if not above(number(won, "advantage"), 0.0):
-            bar = f"Anchors win nothing in the {which} third, on prompts they were not chosen on."
+            bar = f"Anchors win nothing in the {part} third, on prompts they were not chosen on."
             return None, (None, None), bar
     shares = {}
-    for which in where:
-        (angle, norm), (angles, norms) = parts(whole, which), parts(without, which)
-        shares[which] = norm / (angle + norm), norms / (angles + norms)
+    for part in where:
+        (angle, norm), (angles, norms) = parts(whole, part), parts(without, part)
+        shares[part] = norm / (angle + norm), norms / (angles + norms)
     first, last = (
-        number(leave_one_out(*shares[which]), f"{which} third: the norm's share", "%")
-        for which in where
+        number(leave_one_out(*shares[part]), f"{part} third: the norm's share", "%")
+        for part in where
     )
-    gap, gaps = (one - other for one, other in zip(*shares.values(), strict=True))
+    gap, gaps = (early - other for early, other in zip(*shares.values(), strict=True))
     label = "the norm's share, first third − last"
     theta = number(leave_one_out(gap, gaps), label, "points", level=NORM.level)
     return theta, (first, last), ""

@@ -55,11 +55,11 @@ them. A difference from 1.5 times has an interval where a ratio of small gains h
     def settings(self, request: Request) -> list[Setting]:
         if no_answers(request):
             return []
-        asked = "" if request.asked_as == "as-is" else f"{request.asked_as},"
+        prefix = "" if request.asked_as == "as-is" else f"{request.asked_as},"
         settings = [
             Setting(CLOSED, "closed-book", questions=request.gain_questions, decides=True),
             Setting(WITH, request.asked_as, questions=request.gain_questions, decides=True),
-            *(Setting(f"gold-{n}", f"{asked}gold={n}") for n in self._places(request)),
+            *(Setting(f"gold-{n}", f"{prefix}gold={n}") for n in self._places(request)),
         ]
         if has_known(request.data):
             settings += [
@@ -77,15 +77,15 @@ them. A difference from 1.5 times has an interval where a ratio of small gains h
     def claims(self, evidence: Evidence) -> list[Claim]:
         rule, models = self.rules[0], (evidence.mdm, evidence.arm)
         tables = [evidence.answers(s, m) for m in models for s in (CLOSED, WITH)]
-        there = [table for table in tables if table is not None]
+        available = [table for table in tables if table is not None]
         bar = no_answers(evidence.request)
         if not bar and None in models:
             missing = "diffusion" if evidence.mdm is None else "autoregressive"
             bar = f"No {missing} model is in the run: add one with --model."
-        elif not bar and len(there) < len(tables):
+        elif not bar and len(available) < len(tables):
             bar = "Questions must be asked without and with passages: give data with passages."
         try:
-            paired = aligned(there) if not bar else []
+            paired = aligned(available) if not bar else []
         except Unpaired as error:
             bar = str(error)
         if bar:
@@ -93,7 +93,7 @@ them. A difference from 1.5 times has an interval where a ratio of small gains h
         gains = Gains.of(paired)
         cut = evidence.cut_off((CLOSED, WITH), *models)
         bar, theta = cut or gains.bar(), gains.theta()
-        mdm, arm, apart = (
+        mdm, arm, difference = (
             number(values, label, "points", null=0.0, bounds=bounds, clusters=gains.clusters)
             for values, label, bounds in (
                 (gains.mdm, "MDM: gain from passages", DIFFERENCES),
@@ -106,7 +106,7 @@ them. A difference from 1.5 times has an interval where a ratio of small gains h
             for label, n in (
                 ("the MDM gains", mdm),
                 ("the ARM gains", arm),
-                ("the MDM gains more than the ARM", apart),
+                ("the MDM gains more than the ARM", difference),
             )
         )
         variants = (
@@ -119,10 +119,10 @@ them. A difference from 1.5 times has an interval where a ratio of small gains h
             ),
             *_by_people(rule, gains, paired[0].get("known"), cut),
         )
-        asked = max(len(table["id"]) for table in there)
+        n_asked = max(len(table["id"]) for table in available)
         sentence = (
             f"Passages raise the share of right answers by {_words(mdm)} in the MDM and {_words(arm)} "
-            f"in the ARM, over {len(gains.mdm)} of {asked} questions."
+            f"in the ARM, over {len(gains.mdm)} of {n_asked} questions."
         )
         return [
             judge(
@@ -131,7 +131,7 @@ them. A difference from 1.5 times has an interval where a ratio of small gains h
                 theta,
                 bar=bar,
                 sentence=sentence,
-                numbers=(mdm, arm, apart),
+                numbers=(mdm, arm, difference),
                 checks=checks,
                 variants=variants,
             )
@@ -155,8 +155,8 @@ them. A difference from 1.5 times has an interval where a ratio of small gains h
                 yield "With passages it is near the ceiling: a gain cannot be larger there."
 
     def _sweep(self, evidence: Evidence, model: str) -> dict[int, Number]:
-        every = {p: evidence.right(f"gold-{p}", model) for p in self._places(evidence.request)}
-        return {p: n for p, n in every.items() if n is not None}
+        shares = {p: evidence.right(f"gold-{p}", model) for p in self._places(evidence.request)}
+        return {p: n for p, n in shares.items() if n is not None}
 
     def figures(self, evidence: Evidence) -> list[Picture]:
         names = [s.name for s in self.settings(evidence.request)]
@@ -181,6 +181,6 @@ def _by_people(rule: Rule, gains: Gains, known: np.ndarray | None, cut: str) -> 
     if known is None:
         return []
     groups = {"known people alone": known == True, "unseen people alone": known == False}  # noqa: E712
-    if not all(these.any() for these in groups.values()):
+    if not all(members.any() for members in groups.values()):
         return []
-    return [_varied(name, rule, gains.among(these), cut) for name, these in groups.items()]
+    return [_varied(name, rule, gains.among(members), cut) for name, members in groups.items()]

@@ -101,7 +101,7 @@ not testable: a model answers less than 25 % to begin with, or loses less than h
                 removed = _removed(evidence, model, kind, DOSES)
                 right = [evidence.right(setting_name(dose, kind), model) for dose in DOSES]
                 if removed is not None and all(right):
-                    after = ", ".join(short(one.value, "%") for one in right if one)
+                    after = ", ".join(short(share.value, "%") for share in right if share)
                     points = ", ".join(short(x, "%", bare=True) for x in removed)
                     parts.append(f"{after} with {points} points of attention taken from {name}")
             if base and parts:
@@ -150,7 +150,7 @@ def _removed(
 ) -> np.ndarray | None:
     """Return the share of attention that was removed at each dose, mean over questions."""
     hidden = [evidence.hidden(setting_name(dose, kind), model) for dose in doses]
-    return None if None in hidden else np.array([one[0] for one in hidden if one])
+    return None if None in hidden else np.array([pair[0] for pair in hidden if pair])
 
 
 def _slopes(
@@ -161,12 +161,12 @@ def _slopes(
     gaps = [evidence.gap_by_id(setting_name(dose, kind), WITH, model) for dose in doses]
     if removed is None or not removed.any() or not all(gaps):
         return {}, 0.0
-    asked = list(gaps[-1])
+    ids = list(gaps[-1])
     # What a question adds to the slope; their mean is the slope of all answers together.
-    scale = sum(x**2 * len(gap) for x, gap in zip(removed, gaps, strict=True)) / len(asked)
+    scale = sum(x**2 * len(gap) for x, gap in zip(removed, gaps, strict=True)) / len(ids)
     slopes = {
         id: -sum(x * gap.get(id, 0.0) for x, gap in zip(removed, gaps, strict=True)) / scale
-        for id in asked
+        for id in ids
     }
     return slopes, float(removed.sum() / scale)
 
@@ -184,16 +184,16 @@ def _combined(
     parts = {place: _slopes(evidence, *place, doses) for place in signs}
     first = next(iter(parts.values()))[0]
     ids = [id for id in first if all(id in slopes for slopes, _ in parts.values())]
-    each = [sum(signs[place] * slopes[id] for place, (slopes, _) in parts.items()) for id in ids]
-    most = sum(most for _, most in parts.values())
+    sums = [sum(signs[place] * slopes[id] for place, (slopes, _) in parts.items()) for id in ids]
+    bound = sum(most for _, most in parts.values())
     (model, kind), *_ = signs
     return number(
-        np.array(each),
+        np.array(sums),
         label,
         PER,
         level=NEEDED.level,
         null=0.0,
-        bounds=(-most, most) if each else None,
+        bounds=(-bound, bound) if sums else None,
         clusters=evidence.clusters(ids, setting_name(doses[-1], kind), model),
     )
 

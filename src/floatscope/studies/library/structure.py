@@ -105,9 +105,9 @@ structure. Token classes know English function words."""
         control = _untrained_difference(evidence, STATE)
         variants = [*other_deltas(APART, theta, control, bar)]
         for choice, key in OTHER_STATES.items():
-            one, _, barred = _difference(evidence, key)
+            varied, _, barred = _difference(evidence, key)
             untrained = _untrained_difference(evidence, key)
-            variants.append(vary(choice, APART, one, untrained, barred))
+            variants.append(vary(choice, APART, varied, untrained, barred))
         mdm, arm = sides
         sentence = ""
         if mdm and arm:
@@ -162,16 +162,16 @@ def _difference(
 
 def _untrained_difference(evidence: Evidence, key: str) -> Number | None:
     """Return the difference for untrained weights, with an interval for one further pair of networks."""
-    apart = []
+    gaps = []
     for seed in evidence.request.control_seeds:
         results = [evidence.result(key, m, control=seed) for m in (evidence.mdm, evidence.arm)]
         if results[0] is not None and results[1] is not None:
             mdm, arm = _slopes(results[0], results[1])
-            apart.append(mdm - arm)
-    if len({len(each) for each in apart}) != 1:
+            gaps.append(mdm - arm)
+    if len({len(gap) for gap in gaps}) != 1:
         return None
     label = "untrained: slope of ln(index), MDM − ARM"
-    return of_networks(np.stack(apart), label, level=APART.level)
+    return of_networks(np.stack(gaps), label, level=APART.level)
 
 
 def _slopes(mdm: Result, arm: Result) -> tuple[np.ndarray, np.ndarray]:

@@ -176,14 +176,14 @@ def _of_gap(result: Result, part: np.ndarray, label: str, level: float) -> Numbe
     def share(kept: np.ndarray) -> float:
         return float(part[kept].sum() / gap[kept].sum())
 
-    each = pseudo_values(share, names_of(result))
-    if each is None:
+    pseudo = pseudo_values(share, names_of(result))
+    if pseudo is None:
         return None
-    ends = [abs(each - end) < NEAR for end in (0, 1)]
-    if len(each) - max(int(on.sum()) for on in ends) >= FEW:
-        return number(each, label, "%", level=level)
-    each = np.clip(np.select(ends, [0.0, 1.0], each), 0, 1)
-    return number(each, label, "%", level=level, bounds=SHARES)
+    ends = [abs(pseudo - end) < NEAR for end in (0, 1)]
+    if len(pseudo) - max(int(on.sum()) for on in ends) >= FEW:
+        return number(pseudo, label, "%", level=level)
+    pseudo = np.clip(np.select(ends, [0.0, 1.0], pseudo), 0, 1)
+    return number(pseudo, label, "%", level=level, bounds=SHARES)
 
 
 def _worth(result: Result | None, label: str) -> Number | None:

@@ -104,8 +104,8 @@ def test_one_at_a_time_where_memory_is_not_asked(llada):
     device = Device(10**9)
     assert traced(Batching(), prompts(5, 6, 7), device.trace) == [1, 1, 1]
     assert traced(Batching(2), prompts(5, 6, 7), device.trace) == [2, 1]
-    made = Batching.of(llada, None)
-    assert made.memory is None and Batching.of(llada, 3).fixed == 3
+    made = Batching.for_model(llada, None)
+    assert made.memory is None and Batching.for_model(llada, 3).fixed == 3
     assert batching.free_on_host() > 10**8
 
 

@@ -65,7 +65,7 @@ def measured(value, n=40, level=1 - 0.05 / 14):
 )
 def test_the_whole_interval_decides(low, high, verdict):
     assert outcome(RULE, theta(low, high))[0] == verdict
-    below = Rule("1", "x", "x", delta=-2.0, more=False)
+    below = Rule("1", "x", "x", delta=-2.0, above=False)
     assert outcome(below, theta(-high, -low))[0] == verdict
 
 

@@ -14,7 +14,7 @@ from floatscope import cli
 from floatscope.errors import UsageError
 from floatscope.models import tiny
 from floatscope.studies import request_of
-from floatscope.studies.claim import Number, curve_said
+from floatscope.studies.claim import Number, describe_curve
 from floatscope.studies.comparison import Unit, _compared, compare
 from floatscope.studies.numbers import number
 from floatscope.studies.registration import NAME
@@ -90,7 +90,7 @@ def test_counts_with_equal_ends_have_a_mean():
     found = _compared(rule, [Unit(str(i), claim, (str(i),)) for i, claim in enumerate(claims)])
     assert found.verdict == "holds" and found.effects.tau > 0.5
     assert found.mean.value == pytest.approx(5.8)
-    assert curve_said(claims[0].curve).startswith(
+    assert describe_curve(claims[0].curve).startswith(
         "The claim holds for δ up to 5 layers, is refuted for δ above 5 layers"
     )
 

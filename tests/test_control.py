@@ -172,7 +172,7 @@ def test_a_run_cut_short_ends_in_the_same_bytes(found, checkpoints, data):
 
 
 def test_run_json_says_how_many_and_is_read_back(found):
-    asked = found.run.asked()["request"]
+    asked = found.run.read_request()["request"]
     assert asked["controls"] == 2 and Findings(found.run.directory).request == found.request
 
 

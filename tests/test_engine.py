@@ -74,10 +74,12 @@ def test_a_run_stores_logs_and_lists_every_shard(tmp_path, counted):
         toy_worker.plan(3), tmp_path / "run", about={"numpy": "2"}, progress=seen.append,
         on_event=events.append,
     )  # fmt: skip
-    assert (summary.shards, summary.kept, summary.computed, summary.redone) == (3, 0, 3, {})
+    assert (summary.shards, summary.reused, summary.computed, summary.redone) == (3, 0, 3, {})
     assert summary.left_out == [{"shard": "toy-001", "what": {"example": 7, "why": "too long"}}]
     run = Run(tmp_path / "run")
-    assert run.asked()["request"]["size"] == 2000 and run.asked()["about"] == {"numpy": "2"}
+    assert run.read_request()["request"]["size"] == 2000 and run.read_request()["about"] == {
+        "numpy": "2"
+    }
     output = run.read("toy-002")
     expected = np.random.default_rng(2).normal(size=2000).astype(np.float32)
     numbers = output.data["numbers"]
@@ -93,7 +95,7 @@ def test_a_run_stores_logs_and_lists_every_shard(tmp_path, counted):
     assert [shard["shard"] for shard in run.manifest()["result"]["shards"]] == [
         f"toy-00{i}" for i in range(3)
     ]
-    assert seen[0].done == 0 and seen[-1].done == seen[-1].total == 3
+    assert seen[0].completed == 0 and seen[-1].completed == seen[-1].total == 3
     assert seen[-1].seconds_left == 0 and seen[-1].rate > 0
     assert any(0 < fraction < 1 for state in seen for fraction in state.fractions.values())
 
@@ -107,7 +109,7 @@ def test_a_finished_run_is_left_as_it_is(tmp_path, counted):
         if path.is_file() and path.name != "run.lock"
     }
     again = execute(plan, tmp_path / "run", workers=2)
-    assert (again.kept, again.computed) == (3, 0)
+    assert (again.reused, again.computed) == (3, 0)
     assert {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in before} == before
     assert set(toy_worker.counts(counted).values()) == {1}
 
@@ -162,7 +164,7 @@ def test_killed_when_any_shard_has_begun_a_run_goes_on_from_there(
         before = toy_worker.counts(counted)
         monkeypatch.setenv("TOY_COUNTS", str(counted))
         summary = execute(plan, directory, workers=2 if number == 4 else 1)
-        assert summary.kept == len(finished) and summary.computed == 10 - len(finished)
+        assert summary.reused == len(finished) and summary.computed == 10 - len(finished)
         after = toy_worker.counts(counted)
         assert len(after) == 10, "nothing lost"
         assert all(before[shard] == after[shard] == 1 for shard in finished), "nothing done twice"
@@ -197,7 +199,7 @@ def test_a_kill_at_every_write(tmp_path, monkeypatch, unbroken):
         finished, before = set(Run(directory).survey(plan)[0]), toy_worker.counts(folder)
         summary = execute(plan, directory)
         after = toy_worker.counts(folder)
-        assert summary.kept == len(finished)
+        assert summary.reused == len(finished)
         assert all(before[shard] == after[shard] == 1 for shard in finished)
         assert files(directory) == unbroken(plan)
         assert not list(directory.rglob("*.partial"))
@@ -277,7 +279,7 @@ def test_damage_is_found_redone_and_logged(tmp_path, counted, unbroken, why):
     DAMAGE[why](Shards(directory / "shards"), "toy-001")
     summary = execute(plan, directory)
     assert list(summary.redone) == ["toy-001"] and why in summary.redone["toy-001"]
-    assert (summary.kept, summary.computed) == (2, 1)
+    assert (summary.reused, summary.computed) == (2, 1)
     assert toy_worker.counts(counted) == {"toy-000": 1, "toy-001": 2, "toy-002": 1}
     assert files(directory) == unbroken(plan)
     run = Run(directory)
@@ -408,7 +410,7 @@ def test_a_full_disk_stops_the_run_and_what_is_stored_stays(tmp_path, counted, u
     assert names_of(run) == ["started", "stored", "stored", "stopped"]
     assert run.shards.ids() == {"toy-000", "toy-001"} and run.manifest() is None
     assert not list(run.directory.rglob("*.partial"))
-    assert execute(plan, run.directory).kept == 2
+    assert execute(plan, run.directory).reused == 2
     assert toy_worker.counts(counted) == {f"toy-00{i}": 2 if i == 2 else 1 for i in range(5)}
     assert files(run.directory) == unbroken(plan)
 
@@ -501,7 +503,7 @@ def test_after_a_refusal_what_is_in_flight_is_stored_and_nothing_more_begun(
     stored = set(run.survey(plan)[0])
     assert stored == {"toy-000", "toy-001", *(["toy-003"] if workers == 2 else [])}
     assert names_of(run).count("stored") == len(stored) and run.manifest() is None
-    assert execute(plan, tmp_path / "run").kept == len(stored)
+    assert execute(plan, tmp_path / "run").reused == len(stored)
 
 
 @pytest.mark.parametrize("workers", [1, 2])
@@ -530,7 +532,7 @@ def test_an_interrupt_leaves_whole_shards_and_says_how_to_go_on(
     run = Run(directory)
     assert names_of(run)[-1] == "interrupted" and not list(directory.rglob("*.partial"))
     summary = execute(plan, directory)
-    assert summary.kept == 1 and summary.redone == {}
+    assert summary.reused == 1 and summary.redone == {}
     assert files(directory) == unbroken(plan)
 
 
@@ -548,7 +550,7 @@ def test_an_interrupt_while_a_shard_is_stored(tmp_path, monkeypatch):
     with pytest.raises(KeyboardInterrupt, match="stopped: 2 of 3 shards are stored in .*--resume"):
         execute(toy_worker.plan(3), tmp_path)
     summary = execute(toy_worker.plan(3), tmp_path)
-    assert (summary.kept, summary.computed, summary.redone) == (2, 1, {})
+    assert (summary.reused, summary.computed, summary.redone) == (2, 1, {})
 
 
 def test_an_interrupt_in_the_moment_of_ignoring_is_not_reported():
@@ -579,7 +581,7 @@ def test_two_interrupts_at_once_end_as_one_does(tmp_path, counted):
     assert complaint.startswith("stopped: 1 of 4 shards are stored in")
     for pid in {int(pid) for seed in "012" for pid in (counted / seed).read_text().split()}:
         until(lambda pid=pid: not running(pid), f"worker {pid} has ended")
-    assert execute(toy_worker.plan(4), directory).kept == 1, "the lock is free"
+    assert execute(toy_worker.plan(4), directory).reused == 1, "the lock is free"
 
 
 def running(pid):
@@ -695,7 +697,7 @@ def test_ray_with_two_workers_one_killed(tmp_path, counted, unbroken):
     assert files(tmp_path / "run") == unbroken(plan)
     (lost,) = Run(tmp_path / "run").manifest()["history"]["lost"]
     assert lost["shard"] == "toy-002" and "its Ray worker ended (ActorDied" in lost["why"]
-    assert seen[-1].done == 6
+    assert seen[-1].completed == 6
 
 
 def test_without_ray_there_is_a_remedy(tmp_path, monkeypatch):

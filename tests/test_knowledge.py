@@ -287,7 +287,7 @@ def test_two_questions_about_one_paragraph_count_once():
     ]
     for found in (
         [one.right(WITH, "mdm") for one in both],
-        [one.apart(WITH, CLOSED, "mdm") for one in both],
+        [one.accuracy_difference(WITH, CLOSED, "mdm") for one in both],
         [claim(one).numbers[0] for one in both],
     ):
         apart, together = found

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from floatscope.studies.claim import short
+from floatscope.studies.claim import format_value
 from floatscope.studies.library import STUDIES
 from floatscope.studies.verdict import other_deltas
 
@@ -41,7 +41,7 @@ def test_a_claim_says_all_that_a_reader_needs(verdicts, number):
     assert claim.number == number and theta.level == rule.level and theta.n == n
     assert not any(c.isdigit() for c in claim.plain) and claim.sentence.endswith(".")
     assert all(number.n for number in others)
-    assert short(rule.delta, rule.unit) in claim.rule
+    assert format_value(rule.delta, rule.unit) in claim.rule
     assert {v.choice for v in claim.variants} >= {v.choice for v in other_deltas(rule, theta)}
     assert all(v.verdict != "not testable" for v in claim.variants)
 

@@ -77,7 +77,7 @@ def test_it_holds_rules_n_stopping_rule_controls_and_settings():
     for number, claim in claims.items():
         rule = rules[number]
         assert (claim.quantity, claim.delta, claim.unit) == (rule.quantity, rule.delta, rule.unit)
-        assert claim.direction == ("above" if rule.more else "below")
+        assert claim.direction == ("above" if rule.above else "below")
         assert claim.level == rule.level and claim.claims_in_family == claims_together(rule.family)
         assert claim.n and claim.rule == rule.words()
         assert claim.method == methods[number] and claim.of_layers == rule.of_layers

@@ -36,12 +36,12 @@ def test_a_model_replaced_during_a_run_ends_it_and_nothing_of_it_is_stored(tmp_p
         execute(toy_worker.plan(5), tmp_path / "run", on_event=other_weights)
     there = Run(tmp_path / "run")
     assert there.shards.ids() == {"toy-000", "toy-001"}
-    assert there.asked()["sources"] == {"model toy": "first"}
+    assert there.read_request()["sources"] == {"model toy": "first"}
     assert [event["shard"] for event in there.events() if event["event"] == "refused"] == [
         "toy-002"
     ]
     monkeypatch.setenv("TOY_WEIGHTS", "first")
-    assert execute(toy_worker.plan(5), tmp_path / "run").kept == 2
+    assert execute(toy_worker.plan(5), tmp_path / "run").reused == 2
 
 
 @pytest.mark.parametrize("workers", [1, 2])
@@ -74,7 +74,7 @@ def test_sources_survive_a_damaged_run_json(tmp_path, monkeypatch):
     with pytest.raises(fs.RunError, match="model toy has changed since"):
         execute(plan, tmp_path / "run")
     monkeypatch.setenv("TOY_WEIGHTS", "first")
-    assert execute(plan, tmp_path / "run").kept == 2
+    assert execute(plan, tmp_path / "run").reused == 2
 
 
 def altered(path, change):

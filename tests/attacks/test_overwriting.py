@@ -111,7 +111,7 @@ def test_a_damaged_file_of_a_run_is_written_anew(tmp_path, name, content):
     whole = json.loads((tmp_path / "run" / name).read_text())
     (tmp_path / "run" / name).write_text(content)
     again = execute(plan(3), tmp_path / "run")
-    assert (again.kept, again.computed) == (3, 0)
+    assert (again.reused, again.computed) == (3, 0)
     rebuilt = json.loads((tmp_path / "run" / name).read_text())
     assert rebuilt.get("result", rebuilt.get("request")) == whole.get(
         "result", whole.get("request")

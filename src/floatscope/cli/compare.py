@@ -15,7 +15,7 @@ from .app import Plugins, app, err, out, output_option
 from .progress import Display
 
 if TYPE_CHECKING:
-    from ..studies.comparison import Compared
+    from ..studies.comparison import ClaimComparison
 
 # of the CSV file: one row per unit, then one for the mean
 _COLUMNS = "claim text name value low high level n unit delta verdict tau i2 scope".split()
@@ -42,7 +42,7 @@ def compare(
     """
     from .. import atomic
     from ..stats.digits import digits
-    from ..studies.claim import said
+    from ..studies.claim import format_number
     from ..studies.comparison import LEAST_UNITS, compare
     from ..studies.results import finite
 
@@ -60,13 +60,13 @@ def compare(
         for unit in one.units:
             theta = unit.claim.theta
             n = "–" if theta is None or theta.n is None else f"{theta.n:,}"
-            shown = said(theta) if theta else "–"
+            shown = format_number(theta) if theta else "–"
             table.add_row("", escape(unit.name), shown, n, unit.claim.verdict)
         if one.mean is not None and one.effects is not None:
             between = f"τ = {digits(one.effects.tau)}, I² = {100 * one.effects.i2:.0f} %"
             lead = f"[bold]random-effects mean of {one.effects.units} units[/]\n{between}"
             table.add_row(
-                "", lead, said(one.mean), str(one.effects.units), f"[bold]{one.verdict}[/]"
+                "", lead, format_number(one.mean), str(one.effects.units), f"[bold]{one.verdict}[/]"
             )
         table.add_row("", f"[italic]{escape(one.why)}[/]")
     out.print(table)
@@ -84,7 +84,7 @@ def compare(
         atomic.write(csv_file, _csv(found).encode("utf-8", "backslashreplace"))
 
 
-def _csv(found: "tuple[Compared, ...]") -> str:
+def _csv(found: "tuple[ClaimComparison, ...]") -> str:
     """Write a row per claim and unit, shares as shares of 1; the mean's row is called `mean`."""
     buffer = io.StringIO()
     lines = csv.DictWriter(buffer, _COLUMNS, restval="", lineterminator="\n")

@@ -44,7 +44,7 @@ def verify(
             why = f": {one.differs}" if one.differs else ""
             table.add_row(
                 escape(one.shard),
-                escape(one.what),
+                escape(one.work),
                 "–" if one.largest != one.largest else f"{one.largest:.2g}",
                 f"{'[green]✓' if right else '[red]✗'}[/] {escape(word + why)}",
             )

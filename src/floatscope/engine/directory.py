@@ -58,7 +58,7 @@ class Run:
         """Path of the log."""
         return self.directory / "log.jsonl"
 
-    def asked(self) -> dict[str, Any] | None:
+    def read_request(self) -> dict[str, Any] | None:
         """Return the content of run.json, or None before the first run."""
         content = self._json("run.json")
         return content if content is None else require_run(content, self.directory / "run.json")
@@ -96,7 +96,7 @@ class Run:
     def sources(self) -> dict[str, str]:
         """Checksums of what the run is computed from, by name, as in run.json."""
         if self._sources is None:
-            self._sources = dict((self.asked() or {}).get("sources", {}))
+            self._sources = dict((self.read_request() or {}).get("sources", {}))
         return self._sources
 
     def _differing(self, sources: Mapping[str, str]) -> str | None:
@@ -117,7 +117,7 @@ class Run:
             )
         if not sources.items() <= self.sources.items():
             self._sources = dict(sorted({**self.sources, **sources}.items()))
-            run = {**(self.asked() or {}), "sources": self._sources}
+            run = {**(self.read_request() or {}), "sources": self._sources}
             atomic.write_json(self.directory / "run.json", run)
 
     def write_pinned(self, name: str, data: bytes) -> None:
@@ -157,7 +157,7 @@ class Run:
         if overwrite:
             self._move_aside()
         self.make_folder("shards")
-        with lock.held(self.directory / "run.lock"):
+        with lock.hold(self.directory / "run.lock"):
             self._ask(plan, resume, as_json(about, "about"))
             for name in ("run.json", "manifest.json"):
                 atomic.sweep(self.directory, name)
@@ -174,7 +174,7 @@ class Run:
             "fingerprint": plan.fingerprint,
         }
         try:
-            previous = self.asked()
+            previous = self.read_request()
         except Unreadable as damage:
             self._sources = {}
             self._require_shards_of(plan, damage)
@@ -194,7 +194,9 @@ class Run:
         if previous != description:
             # The fingerprint is the last to differ: it says that, but not what.
             differing = [
-                line for line in differences(previous, description, "run") if ".fingerprint" not in line
+                line
+                for line in differences(previous, description, "run")
+                if ".fingerprint" not in line
             ]
             difference = listed(differing) or "run.shards differ in what they are told"
             raise RunError(
@@ -239,7 +241,7 @@ class Run:
                 f"{self.directory} is {why}: it cannot be moved aside",
                 "Start from another directory, and name the run's own.",
             )
-        with lock.held(self.directory / "run.lock"):
+        with lock.hold(self.directory / "run.lock"):
             try:
                 self._replaced.mkdir(exist_ok=True)
                 real_path.rename(self._replaced / f"{os.getpid()}-{time.time_ns()}")

@@ -10,7 +10,7 @@ from typing import Any
 
 
 @contextmanager
-def once(*, to_the_end: bool = False) -> Iterator[None]:
+def interrupt_once(*, to_the_end: bool = False) -> Iterator[None]:
     """Let the first Ctrl-C interrupt, and ignore further ones during the clean-up.
 
     `to_the_end`: the program ends after an interrupt, and further ones are ignored until then.

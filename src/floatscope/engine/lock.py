@@ -22,7 +22,7 @@ _LONGEST = 1 << 12
 
 
 @contextmanager
-def held(path: Path) -> Iterator[None]:
+def hold(path: Path) -> Iterator[None]:
     """Hold the lock, or raise an error that names its holder. Child processes do not inherit it."""
     try:
         file = open_to_append(path)  # without a buffer: a full disk shows at the write

@@ -108,13 +108,13 @@ def is_name(text: str) -> bool:
     return _SAFE.fullmatch(text) is not None
 
 
-def as_json(value: Any, what: str) -> Any:
+def as_json(value: Any, label: str) -> Any:
     """Return the value after a round trip through JSON: tuples become lists, keys text; NaN is refused."""
     try:
         return json.loads(json.dumps(value, allow_nan=False))
     except (TypeError, ValueError) as error:
         raise UsageError(
-            f"{what} cannot be written as JSON: {error}",
+            f"{label} cannot be written as JSON: {error}",
             "Use text, finite numbers, booleans, None, lists and dictionaries.",
         ) from error
 

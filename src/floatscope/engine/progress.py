@@ -12,7 +12,7 @@ from typing import NamedTuple
 class RunProgress(NamedTuple):
     """The argument of a progress callback."""
 
-    done: int  # shards stored, those of earlier runs among them
+    completed: int  # shards stored, those of earlier runs among them
     total: int
     fractions: Mapping[str, float]  # of the shards in flight: how far each has come
     rate: float | None  # shards a second, in this run; None before anything is known
@@ -36,10 +36,10 @@ class Meter:
             self._start = self._clock()
         self._fractions[shard] = 0.0
 
-    def tick(self, shard: str, done: float, of: float) -> None:
+    def tick(self, shard: str, completed: float, total: float) -> None:
         """Record the progress of a shard."""
-        if shard in self._fractions and of > 0:
-            self._fractions[shard] = min(max(done / of, 0.0), 1.0)
+        if shard in self._fractions and total > 0:
+            self._fractions[shard] = min(max(completed / total, 0.0), 1.0)
 
     def lose(self, shard: str) -> None:
         """Discard the progress of a shard whose worker died."""

@@ -176,8 +176,8 @@ class _Remote:
         return True
 
     def do(self, job: Job) -> Done | Failed:
-        def tick(done: float = 0.0, total: float = 1.0) -> None:
-            self._progress = (job.shard, done, total)
+        def tick(completed: float = 0.0, total: float = 1.0) -> None:
+            self._progress = (job.shard, completed, total)
 
         return self._host.do(job, tick, tick)
 
@@ -198,7 +198,7 @@ class _Actor:
         self._result: Any = None
         self._progress: Any = None
         self._polled_at = 0.0
-        self._begun = False
+        self._job_started = False
         self._timer = HangTimer(limits)
         self.job: Job | None = None
         self.ready = self.dead = False
@@ -213,7 +213,7 @@ class _Actor:
         return [] if self._progress is None else [self._progress]
 
     def assign(self, job: Job) -> None:
-        self.job, self._begun = job, False
+        self.job, self._job_started = job, False
         self._timer.assign()
         self._result = self._handle.do.remote(job)
 
@@ -236,8 +236,8 @@ class _Actor:
                 progress, self._progress = self._ray.get(self._progress), None
                 self._timer.heartbeat()
                 if self.job is not None and progress and progress[0] == self.job.shard:
-                    if not self._begun:
-                        self._begun = True
+                    if not self._job_started:
+                        self._job_started = True
                         self._timer.begin()
                         listener.begin(self.job.shard)
                     listener.tick(*progress)

@@ -76,7 +76,9 @@ def by_halves(
     with_it, without = (half_values @ members / members.sum(0) for members in (inside, ~inside))
     contributions = full_value + (with_it - without) * (n - 1) / 2
     contributions = contributions - contributions.mean() + full_value
-    if np.ptp(contributions) < 1e-9:  # no example changes it: the interval of a variable between the bounds
+    if (
+        np.ptp(contributions) < 1e-9
+    ):  # no example changes it: the interval of a variable between the bounds
         return number(contributions, label, unit, level=level, bounds=bounds)
     estimate = number(contributions, label, unit, level=level)
     if estimate is None or estimate.low is None or estimate.high is None:
@@ -98,7 +100,11 @@ def pseudo_values(
     prompts = list(dict.fromkeys(names))
     n = len(prompts)
     full_value = statistic(indices)
-    without = np.array([statistic(indices[prompt_ids != prompt]) for prompt in prompts]) if n > 1 else np.empty(0)
+    without = (
+        np.array([statistic(indices[prompt_ids != prompt]) for prompt in prompts])
+        if n > 1
+        else np.empty(0)
+    )
     if not np.isfinite(full_value) or n < 2 or not np.isfinite(without).all():
         return None
     pseudo: np.ndarray = n * full_value - (n - 1) * without

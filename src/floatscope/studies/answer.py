@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from .claim import Claim, said
+from .claim import Claim, format_number
 from .verdict import HOLDS, REFUTED, UNDECIDED
 
 STEPS, SINK = "3", "1"
@@ -48,20 +48,20 @@ def _clauses(tested: Iterable[ModelClaim]) -> list[str]:
             arm = model_claim.arm or "a causal model"
             compared[verdict].setdefault(arm, []).append(_COMPARED[number])
     moves = [f"over denoising steps{steps[HOLDS]}"] if HOLDS in steps else []
-    moves += _more(compared[HOLDS])
+    moves += _phrase_comparisons(compared[HOLDS])
     clauses = [f"it moves {', and '.join(moves)}"] if moves else []
     if REFUTED in steps:
         clauses.append(f"it stays over denoising steps{steps[REFUTED]}")
     for arm, where in compared[REFUTED].items():
         clauses.append(f"it moves {' and '.join(where)} no more than in {arm}")
     unknown = [f"over denoising steps{steps[UNDECIDED]}"] if UNDECIDED in steps else []
-    unknown += _more(compared[UNDECIDED])
+    unknown += _phrase_comparisons(compared[UNDECIDED])
     if unknown:
         clauses.append(f"this run cannot tell whether it moves {', or '.join(unknown)}")
     return clauses
 
 
-def _more(compared: Mapping[str, list[str]]) -> list[str]:
+def _phrase_comparisons(compared: Mapping[str, list[str]]) -> list[str]:
     return [f"more than in {arm} {' and '.join(where)}" for arm, where in compared.items()]
 
 
@@ -73,7 +73,7 @@ def _layers(claim: Claim) -> str:
     total = next((n.unit for n in claim.numbers if n.unit.startswith("of ")), "")
     if total and theta.unit == "layers":
         theta = replace(theta, unit=f"{total} layers")
-    return f" ({said(theta)})"
+    return f" ({format_number(theta)})"
 
 
 def _sink(model_claim: ModelClaim | None) -> list[str]:
@@ -82,4 +82,6 @@ def _sink(model_claim: ModelClaim | None) -> list[str]:
         return []
     rests = f"{model_claim.arm} rests on its first token"
     other = model_claim.mdm or "a diffusion model"
-    return {HOLDS: [rests], REFUTED: [f"{rests} no more than {other}"]}.get(model_claim.claim.verdict, [])
+    return {HOLDS: [rests], REFUTED: [f"{rests} no more than {other}"]}.get(
+        model_claim.claim.verdict, []
+    )

@@ -53,7 +53,7 @@ class Gpu:
         torch.cuda.reset_peak_memory_stats(self._model.device)
         self._before = torch.cuda.memory_allocated(self._model.device)
 
-    def taken(self) -> int:
+    def peak_bytes(self) -> int:
         """Return the largest number of bytes in use since `begin`."""
         return torch.cuda.max_memory_allocated(self._model.device) - self._before
 
@@ -76,11 +76,15 @@ class Batching:
     _per_position: tuple[float, float] | None = None  # bytes on device and host
 
     @classmethod
-    def of(cls, model: Model, fixed: int | None) -> "Batching":
+    def for_model(cls, model: Model, fixed: int | None) -> "Batching":
         """Create the batching of a model; memory is only measured if the whole model is on one GPU."""
         one_gpu = [device.type for device in devices(model.net)] == ["cuda"]
-        full_forwards = model.is_diffusion and model.block is None  # each step forwards every position
-        return cls(fixed, Gpu(model) if one_gpu else None, positions=_BUSY if full_forwards else math.inf)
+        full_forwards = (
+            model.is_diffusion and model.block is None
+        )  # each step forwards every position
+        return cls(
+            fixed, Gpu(model) if one_gpu else None, positions=_BUSY if full_forwards else math.inf
+        )
 
     def batches(
         self, prompts: Sequence[Encoded], length: int, trace: Tracing
@@ -130,7 +134,7 @@ class Batching:
             if self._per_position is None:
                 places = len(batch) * (length + max(len(prompt.ids) for prompt in batch))
                 host = sum(traced.data.nbytes for traced in traces)
-                self._per_position = self.memory.taken() / places, host / places
+                self._per_position = self.memory.peak_bytes() / places, host / places
             return traces
         # Not in the handler: until it is left, the error keeps alive what was under way.
         self.limit = len(batch) // 2

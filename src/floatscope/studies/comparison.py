@@ -18,7 +18,7 @@ from ..engine.plan import differences
 from ..errors import UsageError
 from ..stats.intervals import COUNTS, DIFFERENCES, SHARES, RandomEffects, random_effects_mean
 from ..stats.intervals.means import Bounds
-from .claim import Claim, Number, as_json, short
+from .claim import Claim, Number, as_json, format_value
 from .findings import Findings
 from .gains import TWICE
 from .registration import rules_of
@@ -39,8 +39,8 @@ class Unit:
 
 
 @dataclass(frozen=True)
-class Compared:
-    """One claim in every unit, and over all units."""
+class ClaimComparison:
+    """A claim's result for each unit (a model or a training) and for their mean."""
 
     rule: Rule
     units: tuple[Unit, ...]
@@ -74,7 +74,9 @@ class Compared:
         }
 
 
-def compare(directories: Sequence[Path], numbers: Sequence[str] = ()) -> tuple[Compared, ...]:
+def compare(
+    directories: Sequence[Path], numbers: Sequence[str] = ()
+) -> tuple[ClaimComparison, ...]:
     """Compare the claims of several runs; `numbers` selects claims.
 
     A unit is the first diffusion model and the first causal model of a run, or of an extra run in its
@@ -98,10 +100,10 @@ def compare(directories: Sequence[Path], numbers: Sequence[str] = ()) -> tuple[C
         raise UsageError(
             f"no run has a claim {unknown[0]}", f"There are: {', '.join(rules) or 'none'}."
         )
-    return tuple(_compared(rules[number], units) for number, units in by_claim.items())
+    return tuple(_compare_claim(rules[number], units) for number, units in by_claim.items())
 
 
-def _compared(rule: Rule, units: Iterable[Unit]) -> Compared:
+def _compare_claim(rule: Rule, units: Iterable[Unit]) -> ClaimComparison:
     units = tuple(units)
     measured = [unit for unit in units if _error(unit.claim.theta, rule) is not None]
     deltas = {unit.claim.curve.delta for unit in measured if unit.claim.curve}
@@ -113,20 +115,20 @@ def _compared(rule: Rule, units: Iterable[Unit]) -> Compared:
             "listed side by side without a verdict."
         )
     elif len(deltas) > 1:
-        shown = ", ".join(short(delta, rule.unit) for delta in sorted(deltas))
+        shown = ", ".join(format_value(delta, rule.unit) for delta in sorted(deltas))
         why = f"Units have different smallest effects (δ = {shown}): listed without a verdict."
     elif twice:
         names = [unit.name for unit in measured if unit.weights == twice[0]]
         why = f"{' and '.join(names)} have the same weights and are one unit: listed without a verdict."
     if why:
-        return Compared(rule, units, None, None, "", why)
+        return ClaimComparison(rule, units, None, None, "", why)
     rule = replace(rule, delta=deltas.pop() if deltas else rule.delta)
     effects = _effects([unit.claim.theta for unit in measured], rule)
     control = _effects([unit.claim.control for unit in measured], rule)
     mean = _number(rule, effects)
     of_mean = replace(rule, count=False)  # the mean of counts is none
     verdict, why = outcome(of_mean, mean, _number(rule, control), plan=False)
-    return Compared(rule, units, mean, effects, verdict, why)
+    return ClaimComparison(rule, units, mean, effects, verdict, why)
 
 
 def _effects(several: Sequence[Number | None], rule: Rule) -> RandomEffects | None:

@@ -38,13 +38,13 @@ def read_data(request: Request, folder: Path = Path()) -> Read:
 
 
 def too_few(
-    request: Request, records: Sequence[Record], setting: Setting | None = None, held: int = 0
+    request: Request, records: Sequence[Record], setting: Setting | None = None, reserved: int = 0
 ) -> UsageError:
     """Return the error that the data hold too few records for a setting or, without one, for tracing."""
     supply = f"{request.data} holds {len(records)} usable records"
-    if held:
+    if reserved:
         return UsageError(
-            f"{supply}, {request.questions} are to be asked and {held} more to choose heads by",
+            f"{supply}, {request.questions} are to be asked and {reserved} more to choose heads by",
             "Lower --questions, or give more data.",
         )
     if setting is None:

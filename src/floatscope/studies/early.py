@@ -117,7 +117,7 @@ def _prompts(request: Request, read: Read, specs: dict[str, ModelSpec], folder: 
         if outline is None:
             continue
         worker.sampler(outline).check(outline)
-        for prompt_set in [] if request.skip_bad else _asked(worker, outline):
+        for prompt_set in [] if request.skip_bad else _prompt_sets(worker, outline):
             for record in longest(prompt_set.records):
                 fitting(
                     outline,
@@ -130,7 +130,7 @@ def _prompts(request: Request, read: Read, specs: dict[str, ModelSpec], folder: 
                 )
 
 
-class _Asked(NamedTuple):
+class _PromptSet(NamedTuple):
     """Records that become prompts in the same way."""
 
     records: tuple[Record, ...]
@@ -140,23 +140,23 @@ class _Asked(NamedTuple):
     added: int = 0
 
 
-def _asked(worker: "ShardWorker", model: ModelFacts) -> Iterator[_Asked]:
+def _prompt_sets(worker: "ShardWorker", model: ModelFacts) -> Iterator[_PromptSet]:
     """Yield what is traced and asked, once for all settings with the same prompts."""
     from ..interventions.parse import intervention_of
     from ..tasks.asking import budget
 
     request = worker.request
-    prompt_sets: dict[tuple[str, str, int, int], _Asked] = {}
+    prompt_sets: dict[tuple[str, str, int, int], _PromptSet] = {}
     if measures_of(request) or request.view:
         condition = condition_of(request.traced_as, request.seed)
         traced = worker.records[: request.limit]
-        yield _Asked(traced, condition, worker.pool, worker.sampler(model).length)
+        yield _PromptSet(traced, condition, worker.pool, worker.sampler(model).length)
     if experiments_of(request):
         if len(worker.records) < request.questions + (reserved := held_out(request)):
-            raise too_few(request, worker.records, held=reserved)
+            raise too_few(request, worker.records, reserved=reserved)
         records = worker.records[: request.questions + reserved]
         condition = condition_of(request.asked_as, request.seed)
-        yield _Asked(records, condition, worker.pool, worker.sampler(model).length)
+        yield _PromptSet(records, condition, worker.pool, worker.sampler(model).length)
     for setting in settings_of(request).values():
         sampler, everyone = worker.sampler(model, setting), worker.people(setting)
         n_questions = questions_of(setting, request)
@@ -166,7 +166,7 @@ def _asked(worker: "ShardWorker", model: ModelFacts) -> Iterator[_Asked]:
             raise too_few(request, everyone, setting)
         condition = condition_of(setting.condition, request.seed)
         edit = setting.intervention.format(first="0:1", last="0:1")  # adds the same in any layer
-        prompt_set = _Asked(
+        prompt_set = _PromptSet(
             everyone[:n_questions],
             condition,
             worker.pool_of(setting, everyone),
@@ -174,5 +174,7 @@ def _asked(worker: "ShardWorker", model: ModelFacts) -> Iterator[_Asked]:
             intervention_of(edit).adds if edit else 0,
         )
         # Settings that hide columns differ in nothing that makes a prompt longer.
-        prompt_sets[setting.people, setting.condition, n_questions, prompt_set.length + prompt_set.added] = prompt_set
+        prompt_sets[
+            setting.people, setting.condition, n_questions, prompt_set.length + prompt_set.added
+        ] = prompt_set
     yield from prompt_sets.values()

@@ -106,7 +106,7 @@ class Evidence:
         path = self.request.frequencies
         if path is None or Path(path).exists():
             return path
-        about = (self.run.asked() or {}).get("about", {})
+        about = (self.run.read_request() or {}).get("about", {})
         return located(path, Path(str(about.get("folder", ""))))
 
     # Measures
@@ -140,7 +140,7 @@ class Evidence:
         place = (key, model, domain, weights)
         if place not in self._results:
             read = list(self._read([key], model, domain, weights))
-            self._results[place] = self._found(key, model, read, weights)
+            self._results[place] = self._summarise(key, model, read, weights)
         return self._results[place]
 
     def results(self, key: str, domain: str = QUESTIONS) -> dict[str, Result]:
@@ -156,7 +156,9 @@ class Evidence:
         Arrays are (prompt, …). A prompt that was traced under several controls is averaged. None if a result
         or a common prompt is missing.
         """
-        results = [self.result(key, source) if isinstance(source, str) else source for source in (a, b)]
+        results = [
+            self.result(key, source) if isinstance(source, str) else source for source in (a, b)
+        ]
         values = [r.examples[value] for r in results if r is not None and value in r.examples]
         return by_example(values[0], values[1]) if len(values) == 2 else None
 
@@ -179,9 +181,11 @@ class Evidence:
                 for key in keys:
                     for group in groups:
                         place = (key, model, domain, group)
-                        self._results[place] = self._found(key, model, read, group)
+                        self._results[place] = self._summarise(key, model, read, group)
 
-    def _found(self, key: str, model: str, read: list[Values], weights: Weights) -> Result | None:
+    def _summarise(
+        self, key: str, model: str, read: list[Values], weights: Weights
+    ) -> Result | None:
         """Return a measure's result over examples from `_read`; None if a control lacks the measure."""
         examples = [values[key] for seed, values in read if seed in weights and key in values]
         if not examples:
@@ -226,7 +230,7 @@ class Evidence:
 
     def _scores(self, setting: str, model: str | None) -> dict[str, np.ndarray] | None:
         lines: list[dict[str, Any]] = []
-        for shard in self._asked(setting, model):
+        for shard in self._ask_shards(setting, model):
             lines += self._meta(shard)["rows"]
         if not lines:
             return None
@@ -272,7 +276,7 @@ class Evidence:
                     return f"{model}, {setting}: {note}. {cut.REMEDY}"
         return ""
 
-    def _asked(self, setting: str, model: str | None) -> list[Shard]:
+    def _ask_shards(self, setting: str, model: str | None) -> list[Shard]:
         return [
             shard
             for shard in self.plan.shards
@@ -285,7 +289,7 @@ class Evidence:
         """Return what a masking hid, mean over questions: share of a masked head's attention, and columns."""
         pairs = [
             (line["hidden_share"], line["hidden_columns"])
-            for shard in self._asked(setting, model)
+            for shard in self._ask_shards(setting, model)
             for line in self._meta(shard)["rows"]
             if "hidden_share" in line
         ]
@@ -313,7 +317,7 @@ class Evidence:
             clusters=answers.get("cluster"),
         )
 
-    def apart(
+    def accuracy_difference(
         self,
         setting: str,
         base: str,
@@ -347,13 +351,13 @@ class Evidence:
 
     def gap_by_id(self, setting: str, base: str, model: str | None) -> dict[str, float]:
         """Return the difference between two settings by question id."""
-        paired = self._both(setting, base, model)
+        paired = self._paired_answers(setting, base, model)
         if paired is None:
             return {}
         ids, a, b = paired
         return dict(zip(ids, a - b, strict=True))
 
-    def _both(
+    def _paired_answers(
         self, setting: str, base: str, model: str | None
     ) -> tuple[list[str], np.ndarray, np.ndarray] | None:
         """Return the ids of the questions asked in both settings, and whether each was answered right."""
@@ -373,7 +377,7 @@ class Evidence:
     def _order(self, setting: str, model: str | None) -> Result | None:
         decodings: list[SimpleNamespace] = []
         ends = None
-        for shard in self._asked(setting, model):
+        for shard in self._ask_shards(setting, model):
             meta, output = self._meta(shard), self.run.read(shard.id)
             ends = meta.get("end_ids", ends)
             answers = (output.data.get(str(i)) for i in range(len(meta["rows"])))
@@ -424,7 +428,9 @@ class Evidence:
 
     def _example(self, shard: str, index: int) -> dict[str, Any]:
         examples = read_meta(self.run, shard, "trace")["examples"]
-        return next(example for example in examples if example["index"] == index)  # the model's own come first
+        return next(
+            example for example in examples if example["index"] == index
+        )  # the model's own come first
 
     def trace(self, shard: str, index: int) -> Trace:
         """Load the complete trace of a viewed example, which a run with `keep_traces` stores."""

@@ -49,7 +49,7 @@ class Findings(Evidence):
 
     def __init__(self, directory: Path | str) -> None:
         run = Run(directory)
-        description = run.asked()
+        description = run.read_request()
         if description is None:
             raise RunError(
                 f"{directory} holds no run", "Make one with `floatscope study` or `demo`."
@@ -126,7 +126,10 @@ class Findings(Evidence):
         """
         several: dict[str, list[Claim]] = {}
         main_claims = (claim for claims in self.claims.values() for claim in claims)
-        for claim in (*main_claims, *(claim for part in self.extra_runs for claim in part.verdicts)):
+        for claim in (
+            *main_claims,
+            *(claim for part in self.extra_runs for claim in part.verdicts),
+        ):
             several.setdefault(claim.number, []).append(claim)
         chosen = (
             next((claim for claim in candidates if claim.verdict != NOT_TESTABLE), candidates[0])
@@ -143,7 +146,12 @@ class Findings(Evidence):
     def _source(self, claim: Claim) -> "Findings":
         """Return the run that a claim comes from: this run or an extra run."""
         return next(
-            (part for part in self.extra_runs if any(claim is verdict for verdict in part.verdicts)), self
+            (
+                part
+                for part in self.extra_runs
+                if any(claim is verdict for verdict in part.verdicts)
+            ),
+            self,
         )
 
     @cached_property
@@ -161,7 +169,9 @@ class Findings(Evidence):
             for domain, weights in ((QUESTIONS, TRAINED), (PROSE, TRAINED), (QUESTIONS, PERMUTED)):
                 for model in self.models:
                     is_trained = weights == TRAINED
-                    result = self.result(key, model, domain) if is_trained else self.control(key, model)
+                    result = (
+                        self.result(key, model, domain) if is_trained else self.control(key, model)
+                    )
                     if result is not None:
                         frame = result.table().assign(model=model)
                         frame.insert(1, "domain", domain)
@@ -308,13 +318,13 @@ def _as_run(run: Run, request: Request) -> Plan:
     lying = {shard["shard"] for shard in manifest["result"]["shards"]}
     try:
         # so many more of studies that are not known here
-        full_plan = plan(request, most=2 * len(lying) + 1000)
+        full_plan = plan(request, limit=2 * len(lying) + 1000)
     except UsageError as error:
         raise RunError(
             f"{run.directory / 'run.json'}: {error.what}; manifest.json lists {len(lying)} shards",
             "One of the two is damaged: copy the run again.",
         ) from error
-    is_unchanged = (run.asked() or {}).get("fingerprint") == full_plan.fingerprint
+    is_unchanged = (run.read_request() or {}).get("fingerprint") == full_plan.fingerprint
     if is_unchanged and lying == {shard.id for shard in full_plan.shards}:
         return full_plan
     shards = [s for s in full_plan.shards if s.spec["kind"] != "ask" and s.id in lying]

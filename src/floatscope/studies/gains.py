@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from jaxtyping import Bool, Float
 
-from .claim import Number, short
+from .claim import Number, format_value
 from .numbers import number
 from .verdict import LITERATURE, level_of
 
@@ -63,7 +63,7 @@ class Gains:
     clusters: np.ndarray | None = None  # an id for each question; None: all are independent
 
     @classmethod
-    def of(cls, tables: Sequence[Columns], score: str = "contains") -> "Gains":
+    def from_tables(cls, tables: Sequence[Columns], score: str = "contains") -> "Gains":
         """Build from aligned tables, in the order of the fields."""
         gains = cls(*(np.asarray(table[score], float) for table in tables))
         return replace(gains, clusters=tables[0].get("cluster"))
@@ -102,21 +102,21 @@ class Gains:
         for model, closed in shares.items():
             if not KNOWS[0] <= closed.mean() <= KNOWS[1]:
                 return (
-                    f"Without passages the {model} answers {short(closed.mean(), '%')} right, outside "
+                    f"Without passages the {model} answers {format_value(closed.mean(), '%')} right, outside "
                     f"{100 * KNOWS[0]:.0f} to {100 * KNOWS[1]:.0f} %: ask what both models know in "
                     "part (for the embedded pair: --data world:mixed)."
                 )
         for model, read in {"MDM": self.mdm_read, "ARM": self.arm_read}.items():
             if read.mean() > CEILING:
                 return (
-                    f"With passages the {model} answers {short(read.mean(), '%')} right, near the "
+                    f"With passages the {model} answers {format_value(read.mean(), '%')} right, near the "
                     "ceiling: ask harder questions, or with more passages (--asked-as)."
                 )
         room, required = 1 - self.mdm_closed.mean(), factor * self.arm.mean()
         if required > room:
             return (
-                f"The MDM could gain {short(room, 'points')} at most, and {factor:g} times the ARM's "
-                f"gain is {short(required, 'points')}: ask harder questions, or with more passages "
+                f"The MDM could gain {format_value(room, 'points')} at most, and {factor:g} times the ARM's "
+                f"gain is {format_value(required, 'points')}: ask harder questions, or with more passages "
                 "(--asked-as)."
             )
         return ""

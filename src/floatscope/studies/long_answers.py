@@ -16,9 +16,9 @@ from .request import Request
 LONG = 48  # content tokens of an answer whose steps are worth comparing
 
 
-def content_tokens(content: np.ndarray, most: float = np.inf) -> Number | None:
-    """Return the mean number of content tokens, out of `most`; None if no end token is known."""
-    return number(content, "content tokens per decoding", "tokens", bounds=(0, most), smooth=True)
+def content_tokens(content: np.ndarray, limit: float = np.inf) -> Number | None:
+    """Return the mean number of content tokens, out of `limit`; None if no end token is known."""
+    return number(content, "content tokens per decoding", "tokens", bounds=(0, limit), smooth=True)
 
 
 def at_length(length: Number | None) -> str:

@@ -18,7 +18,7 @@ from ..stats.intervals import (
     with_variance,
 )
 from ..stats.thirds import thirds as layer_thirds
-from .claim import Number, said
+from .claim import Number, format_number
 
 
 def overall(
@@ -37,7 +37,11 @@ def overall(
     if results is None:
         return None
     networks = results if isinstance(results, Sequence) else [results]
-    arrays = [array for result in networks if (array := _each(result, name, layers)) is not None]
+    arrays = [
+        array
+        for result in networks
+        if (array := _average_by_example(result, name, layers)) is not None
+    ]
     if not arrays:
         return None
     values, first = np.stack(arrays), networks[0].data
@@ -73,7 +77,7 @@ def of_networks(
     return Number(label, value, low, high, None, unit, int((~np.isnan(nothing)).sum()), level)
 
 
-def _each(result: Result, name: str, layers: slice) -> np.ndarray | None:
+def _average_by_example(result: Result, name: str, layers: slice) -> np.ndarray | None:
     """Return one value per example, NaN where it does not apply; None if it never applies."""
     if name not in result.examples:
         return None
@@ -164,9 +168,9 @@ def _chosen(array, layers: slice):  # type: ignore[no-untyped-def]  # xarray in,
     return array.isel(layer=layers) if "layer" in array.dims else array
 
 
-def third(result: Result | None, which: str) -> slice:
+def third(result: Result | None, part: str) -> slice:
     """Return the slice of the first or the last third of the layers."""
-    return layer_thirds(0 if result is None else int(result.data.sizes.get("layer", 0)))[which]
+    return layer_thirds(0 if result is None else int(result.data.sizes.get("layer", 0)))[part]
 
 
 def thirds(results: Mapping[str, Result], name: str) -> Iterator[tuple[str, str, str]]:
@@ -174,4 +178,4 @@ def thirds(results: Mapping[str, Result], name: str) -> Iterator[tuple[str, str,
     for model, result in results.items():
         first, last = (overall(result, name, "", "×", third(result, w)) for w in ("first", "last"))
         if first and last:
-            yield model, said(first), said(last)
+            yield model, format_number(first), format_number(last)

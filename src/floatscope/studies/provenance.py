@@ -57,7 +57,7 @@ def is_run(fields: Mapping[str, Any]) -> bool:
 
 
 def without_plugins(
-    fields: Mapping[str, Any], given: Mapping[str, Any], where: Path
+    fields: Mapping[str, Any], overrides: Mapping[str, Any], where: Path
 ) -> dict[str, Any]:
     """Return the fields of a file without the plugins that they name, in any of their parts.
 
@@ -66,8 +66,12 @@ def without_plugins(
     none.
     """
     lists = [part["plugins"] for part in parts_of(fields) if part.get("plugins")]
-    named = [str(plugin) for plugins in lists for plugin in (plugins if isinstance(plugins, list) else [plugins])]
-    if named and not given.get("plugins"):
+    named = [
+        str(plugin)
+        for plugins in lists
+        for plugin in (plugins if isinstance(plugins, list) else [plugins])
+    ]
+    if named and not overrides.get("plugins"):
         flags = " ".join(f"--plugin {plugin}" for plugin in dict.fromkeys(named))
         raise UsageError(
             f"{where} names plugins, which are Python code that runs as you",
@@ -78,14 +82,14 @@ def without_plugins(
 
 
 def repeated(
-    run: Mapping[str, Any], where: Path, given: Mapping[str, Any]
+    run: Mapping[str, Any], where: Path, overrides: Mapping[str, Any]
 ) -> tuple[dict[str, Any], Path]:
     """Return the request of a run.json, and the folder in which its paths exist.
 
-    `given` are fields that replace those of the file: data that they replace need not exist.
+    `overrides` are fields that replace those of the file: data that they replace need not exist.
     """
     run = require_run(dict(run), where)
-    fields = {**without_plugins(run["request"], given, where), **given}
+    fields = {**without_plugins(run["request"], overrides, where), **overrides}
     return fields, folder_of(run, request_of(fields, str(where)), where)
 
 

@@ -105,11 +105,13 @@ class Registration(_Part):
     def differences(self, other: "Registration") -> list[str]:
         """Name every field that differs, except the version and the code."""
         methods = {"__all__": {"claims": {"__all__": {"method"}}}}
-        mine, right = (
-            registration.model_dump(mode="json", exclude={"floatscope": True, "code": True, "runs": methods})
+        left, right = (
+            registration.model_dump(
+                mode="json", exclude={"floatscope": True, "code": True, "runs": methods}
+            )
             for registration in (self, other)
         )
-        lines = [*differences(mine, right, "registration")]
+        lines = [*differences(left, right, "registration")]
         for name in (n for n in self.runs if n in other.runs):
             before, after = self.runs[name].claims, other.runs[name].claims
             for number in (n for n in before if n in after):
@@ -178,21 +180,23 @@ def read_registration(path: Path, request: Request) -> bytes:
 
 
 def registration_for(
-    request: Request, directory: Path | str, *, overwrite: bool, given: Path | None
+    request: Request, directory: Path | str, *, overwrite: bool, registration_path: Path | None
 ) -> bytes | None:
     """Return the registration to write before the first shard; None if the run was begun without one.
 
     A run that has stored a shard keeps the registration that it was begun with, and cannot get one
     afterwards.
     """
-    earlier = None if given is None else read_registration(given, request)
+    earlier = None if registration_path is None else read_registration(registration_path, request)
     run = Run(directory)
     if overwrite or not run.shards.ids():
         return earlier or registration_of(request).encode()
     stored = registered(run)
     if earlier is not None and (stored is None or stored.data != earlier):
         history = (
-            "without a registration" if stored is None else f"with another registration than {given}"
+            "without a registration"
+            if stored is None
+            else f"with another registration than {registration_path}"
         )
         raise RunError(
             f"{directory} was begun {history}",
@@ -274,11 +278,11 @@ def _fields(claim: RegisteredClaim) -> dict[str, Any]:
     return claim.model_dump(mode="json", include=fields)
 
 
-def _method_differences(before: RegisteredClaim, now: RegisteredClaim, where: str) -> list[str]:
+def _method_differences(before: RegisteredClaim, after: RegisteredClaim, where: str) -> list[str]:
     """Name the first line in which two methods differ; complete methods are too long to quote."""
-    if before.method == now.method:
+    if before.method == after.method:
         return []
-    pairs = zip_longest(before.method.split("\n"), now.method.split("\n"))
+    pairs = zip_longest(before.method.split("\n"), after.method.split("\n"))
     line = next(i for i, (old, new) in enumerate(pairs, 1) if old != new)
     return [f"{where}.method differs from line {line} on"]
 
@@ -326,7 +330,7 @@ def _claim(rule: Rule, study: Study, request: Request) -> RegisteredClaim:
     return RegisteredClaim(
         **{name: getattr(rule, name) for name in _OF_RULE},
         study=study.name,
-        direction="above" if rule.more else "below",
+        direction="above" if rule.above else "below",
         claims_in_family=claims_together(rule.family),
         rule=rule.words(),
         method=study.method,

@@ -143,7 +143,9 @@ class Request(BaseModel):
         """Give an extra run the fields of the main run that it does not set itself."""
         _, *parts = parts_of(fields)
         inherited = {key: value for key, value in fields.items() if key != "extra_runs"}
-        return inherited | ({"extra_runs": tuple({**inherited, **part} for part in parts)} if parts else {})
+        return inherited | (
+            {"extra_runs": tuple({**inherited, **part} for part in parts)} if parts else {}
+        )
 
     @field_validator("batch", mode="before")
     @classmethod
@@ -159,13 +161,15 @@ class Request(BaseModel):
         if not isinstance(value, list | tuple):
             return value
         try:
-            return tuple(spec if isinstance(spec, str) else ModelSpec.of(spec).text for spec in value)
+            return tuple(
+                spec if isinstance(spec, str) else ModelSpec.of(spec).text for spec in value
+            )
         except UsageError as error:
             raise ValueError(str(error)) from error
 
     @field_validator("models")
     @classmethod
-    def _once(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+    def _require_unique(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         try:
             specs = [ModelSpec.parse(text) for text in value]
         except UsageError as error:

@@ -123,8 +123,8 @@ def read_meta(run: Run, shard: str, kind: str) -> dict[str, Any]:
     return meta
 
 
-def _wrong(run: Run, shard: str, what: str) -> RunError:
-    return RunError(f"{run.shards.path(shard)} does not hold what a study stores: {what}", _COPY)
+def _wrong(run: Run, shard: str, problem: str) -> RunError:
+    return RunError(f"{run.shards.path(shard)} does not hold what a study stores: {problem}", _COPY)
 
 
 def understood(directory: Path) -> AbstractContextManager[None]:

@@ -29,11 +29,11 @@ _ELSEWHERE = ("device", "name")  # of a model: where it ran, and what its place 
 
 
 @dataclass(frozen=True)
-class Verified:
+class ShardCheck:
     """One shard that was computed again: the largest difference, and what differs; NaN: not comparable."""
 
     shard: str
-    what: str  # trace, ask or control; and the model
+    work: str  # trace, ask or control; and the model
     largest: float  # difference of any two numbers
     differs: str = ""
 
@@ -48,12 +48,12 @@ def verify(
     sample: int = 3,
     seed: int = 0,
     progress: Callable[[str], None] | None = None,
-) -> Iterator[Verified]:
+) -> Iterator[ShardCheck]:
     """Compute `sample` shards again, taking each kind of work in turn; `seed` selects them."""
     if sample < 1:
         raise UsageError(f"sample = {sample}", "Verify at least one shard.")
     findings = Findings(Path(directory))
-    description = findings.run.asked() or {}
+    description = findings.run.read_request() or {}
     request = request_of(description["request"], str(directory))
     folder = folder_of(description, request, Path(directory))
     models = KeptModels(folder)
@@ -73,7 +73,7 @@ def verify(
             workers[number] = ShardWorker(parts[number].request, models, folder=folder)
         recomputed = workers[number](shard.spec, lambda completed, total: None)
         with understood(Path(directory)):
-            verified = _compared(shard, findings.run.read(shard.id), recomputed)
+            verified = _compare_shard(shard, findings.run.read(shard.id), recomputed)
         yield verified
 
 
@@ -97,22 +97,24 @@ def _chosen(shards: list[Shard], sample: int, seed: int) -> list[Shard]:
     return sorted(chosen, key=shards.index)
 
 
-def _compared(shard: Shard, stored: Output, recomputed: Output) -> Verified:
+def _compare_shard(shard: Shard, stored: Output, recomputed: Output) -> ShardCheck:
     work = f"{_kind(shard)}, {shard.spec['model']}"
-    before, after = (_said(output.meta) for output in (stored, recomputed))
+    before, after = (_stored_metadata(output.meta) for output in (stored, recomputed))
     if before["model"] != after["model"]:
-        changed = [key for key in before["model"] if before["model"][key] != after["model"].get(key)]
+        changed = [
+            key for key in before["model"] if before["model"][key] != after["model"].get(key)
+        ]
         key = "fingerprint" if "fingerprint" in changed else changed[0]
         differs = f"another model: {key} was {before['model'][key]}, is {after['model'].get(key)}"
-        return Verified(shard.id, work, float("nan"), differs)
+        return ShardCheck(shard.id, work, float("nan"), differs)
     stored_arrays, again_arrays = _measured(stored), _measured(recomputed)
     if stored_arrays.keys() != again_arrays.keys():
-        return Verified(shard.id, work, float("nan"), "other data: another version?")
+        return ShardCheck(shard.id, work, float("nan"), "other data: another version?")
     largest, differs = 0.0, ""
     for name, array in stored_arrays.items():
         other = np.asarray(again_arrays[name])
         if array.shape != other.shape or (array.dtype.kind in "SU") != (other.dtype.kind in "SUO"):
-            return Verified(shard.id, work, float("nan"), f"{name} has another shape")
+            return ShardCheck(shard.id, work, float("nan"), f"{name} has another shape")
         if array.dtype.kind == "f":
             matching = np.isnan(array) == np.isnan(other)
             gap = np.abs(np.nan_to_num(array) - np.nan_to_num(other))
@@ -126,7 +128,7 @@ def _compared(shard: Shard, stored: Output, recomputed: Output) -> Verified:
         differs = "another number of answers"
         if pairs:
             differs = f"said {pairs[0][1]!r:.60} instead of {pairs[0][0]!r:.60}"
-    return Verified(shard.id, work, largest, differs)
+    return ShardCheck(shard.id, work, largest, differs)
 
 
 def _measured(output: Output) -> dict[str, np.ndarray]:
@@ -139,7 +141,7 @@ def _measured(output: Output) -> dict[str, np.ndarray]:
     }
 
 
-def _said(meta: dict[str, Any]) -> dict[str, Any]:
+def _stored_metadata(meta: dict[str, Any]) -> dict[str, Any]:
     """Return the metadata as a file holds it, without what belongs to the machine."""
     metadata: dict[str, Any] = json.loads(json.dumps(meta))
     metadata["model"] = {k: v for k, v in metadata["model"].items() if k not in _ELSEWHERE}

@@ -43,7 +43,7 @@ from ..trace import Trace
 from ..trace.states import REVEALED
 from .batching import Batching
 from .data import Read, gold_is_missing, read_data, too_few
-from .experiments.base import Desk, Unusable
+from .experiments.base import ExperimentContext, Unusable
 from .kept_models import KeptModels
 from .measuring import Measuring, threads_of
 from .planning import experiments_of, held_out, measures_of, settings_of
@@ -66,7 +66,7 @@ _OWN = "own decoding"  # state of a control for measures about tokens that a net
 _SCENES = {PAGE: BUDGET, SERVED: SERVED_BUDGET}  # characters of each
 _CALIBRATION = 4  # texts on which controls are made as sharp as their models
 Tick = Callable[[float, float], None]
-Look = tuple[str, Measure, Trace]  # a measure's name, the measure, and what it looks at
+Reading = tuple[str, Measure, Trace]  # a measure's name, the measure, and what it looks at
 Data = dict[str, xr.Dataset]
 # an example, its data, what is left out
 Measured = tuple[dict[str, Any], Data, list[dict[str, str]]]
@@ -90,7 +90,11 @@ def make(
     models = KeptModels(folder)
     options: dict[str, Any] = {"folder": folder, "threads": threads_of(context.get("workers", 1))}
     options["directory"] = Path(context["directory"]) if "directory" in context else None
-    part = cache(lambda number: ShardWorker((main_request, *main_request.extra_runs)[number], models, **options))
+    part = cache(
+        lambda number: ShardWorker(
+            (main_request, *main_request.extra_runs)[number], models, **options
+        )
+    )
     pinned = Sources(context.get("sources", {}))
     # What is wrong with its data is said before the first shard.
     pinned.require(part(0).sources | plugins)
@@ -208,7 +212,7 @@ class ShardWorker:
                     if seeds:
                         decoded.append((example, _canvases(trace)))
                     shown = trace if self._viewed(spec, index) else None
-                    readings = self._looks(model, trace, spec, index)
+                    readings = self._pair_measures(model, trace, spec, index)
                     yield partial(self._measured, example, readings, shown, spec)
 
             for batch in self._batches(model, spec, left_out):
@@ -219,7 +223,7 @@ class ShardWorker:
                 for trained, trace in decoded:
                     tick(measuring.added + len(left_out), total)
                     example = {"id": trained["id"], "index": trained["index"], "control": seed}
-                    readings = self._looks(control, trace, spec, example["index"], seed)
+                    readings = self._pair_measures(control, trace, spec, example["index"], seed)
                     measuring.add([partial(self._measured, example, readings)])
             results = measuring.finish()
         data: Data = {}
@@ -236,9 +240,9 @@ class ShardWorker:
         """Return whether the viewer shows this example."""
         return bool(spec["domain"] == QUESTIONS and index < self.request.view)
 
-    def _looks(
+    def _pair_measures(
         self, model: Model, trace: Trace, spec: dict[str, Any], index: int, seed: int | None = None
-    ) -> list[Look]:
+    ) -> list[Reading]:
         """Pair each measure with the trace that it reads: the decoding, or forwards over given texts.
 
         `seed` is that of the untrained control that reads the canvases of the trained model's decoding.
@@ -252,7 +256,7 @@ class ShardWorker:
             if seed is not None and state == "" and measure.own_tokens:
                 state = _OWN
             by_state.setdefault(state, []).append((key, measure))
-        readings: list[Look] = []
+        readings: list[Reading] = []
         for state, pairs in by_state.items():
             source = trace
             if state or seed is not None:
@@ -267,7 +271,7 @@ class ShardWorker:
     def _measured(
         self,
         example: dict[str, Any],
-        readings: list[Look],
+        readings: list[Reading],
         shown: Trace | None = None,
         spec: dict[str, Any] | None = None,
     ) -> Measured:
@@ -409,7 +413,7 @@ class ShardWorker:
             chosen = {i: prompt for i, prompt in prompts.items() if self._viewed(spec, i) is viewed}
             named = [(index, name) for index, (name, _) in chosen.items()]
             encoded = [prompt for _, prompt in chosen.values()]
-            trace = partial(self._traced, model, sampler, self._kept(spec, viewed))
+            trace = partial(self._traced, model, sampler, self._needed_statistics(spec, viewed))
             batching = self._batching(model, spec, viewed)
             for start, traces in batching.batches(encoded, sampler.length, trace):
                 yield [(*named[start + i], traces.pop(0)) for i in range(len(traces))]
@@ -424,7 +428,7 @@ class ShardWorker:
             traces = model.trace(batch, sampler, batch_size=len(batch), **options)
         return traces if keep else [_canvases(trace) for trace in traces]
 
-    def _kept(self, spec: dict[str, Any], viewed: bool) -> frozenset[str]:
+    def _needed_statistics(self, spec: dict[str, Any], viewed: bool) -> frozenset[str]:
         """Return the statistics that a trace keeps: those that the measures and the viewer need."""
         measures = self.by_domain[spec["domain"]]
         keep = keep_for(measure for key, measure in measures.items() if not _state_of(key))
@@ -438,7 +442,7 @@ class ShardWorker:
         if kind not in self._batchings:
             batchings = self._batchings.items()  # each holds its model: those of another one go
             self._batchings = {k: batching for k, batching in batchings if k[0] == spec["model"]}
-            self._batchings[kind] = Batching.of(model, self.request.batch)
+            self._batchings[kind] = Batching.for_model(model, self.request.batch)
         return self._batchings[kind]
 
     def _fitting(self, model: Model, prompt: Prompt) -> Encoded:
@@ -474,18 +478,20 @@ class ShardWorker:
         examples: list[dict[str, Any]] = []
         left_out: list[dict[str, str]] = []
         indices: list[int] = []
-        desk = self.desk(model, control is None, lambda: tick(len(indices), len(chosen)))
+        context = self.experiment_context(
+            model, control is None, lambda: tick(len(indices), len(chosen))
+        )
         experiment, place = self.experiments[name], (name, spec["model"], control)
         if place not in self._prepared:
-            self._prepared[place] = experiment.prepare(desk)
+            self._prepared[place] = experiment.prepare(context)
         for index in chosen:
             indices.append(index)
-            desk.tick()
+            context.tick()
             record = self.records[index]
             try:
                 if index in self.repeats:
                     raise Unusable(self.repeats[index])
-                values = experiment.ask(desk, index, self._prepared[place])
+                values = experiment.ask(context, index, self._prepared[place])
             except Unusable as error:
                 left_out.append({"what": f"{name} on {model.name}: {record.id}", "why": error.what})
                 continue
@@ -494,13 +500,15 @@ class ShardWorker:
             examples.append({"id": record.id, "index": index, "values": {name: stored}})
         return data, {"examples": examples, "left_out": left_out if control is None else []}
 
-    def desk(self, model: Model, trained: bool, alive: Callable[[], None]) -> Desk:
+    def experiment_context(
+        self, model: Model, trained: bool, alive: Callable[[], None]
+    ) -> ExperimentContext:
         """Return what an experiment works with; refuse data with too few questions."""
         request = self.request
         if len(self.records) < request.questions + (reserved := held_out(request)):
-            raise too_few(request, self.records, held=reserved)
+            raise too_few(request, self.records, reserved=reserved)
         condition = condition_of(request.asked_as, request.seed)
-        return Desk(
+        return ExperimentContext(
             *(model, self.sampler(model), self.template, condition, self.records, self.pool),
             questions=request.questions,
             seed=request.seed,
@@ -522,7 +530,7 @@ class ShardWorker:
         if gold_is_missing(setting, everyone):
             return self._nothing(setting, model, "no record marks a gold passage")
         try:
-            answered = self._asked(model, spec, setting, sampler, everyone, tick)
+            answered = self._ask_questions(model, spec, setting, sampler, everyone, tick)
         except DoesNotFit as error:  # these prompts are too short for this setting: say so, go on
             return self._nothing(setting, model, str(error))
         except NothingToAsk as error:
@@ -554,7 +562,7 @@ class ShardWorker:
         left_out = [{"what": f"{setting.name} on {model.name}", "why": why}]
         return {}, {"setting": asdict(setting), "rows": [], "left_out": left_out}
 
-    def _asked(
+    def _ask_questions(
         self,
         model: Model,
         spec: dict[str, Any],

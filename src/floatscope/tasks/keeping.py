@@ -131,7 +131,7 @@ def kept(
 
 def _asks(run: Run, plan: Plan) -> bool:
     try:
-        there = run.asked()
+        there = run.read_request()
     except RunError:
         return False
     return there is None or there.get("fingerprint") == plan.fingerprint

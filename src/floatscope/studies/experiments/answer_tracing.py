@@ -19,7 +19,7 @@ from ...measures.result import Result
 from ...plots import Figure, headline, panels
 from ...sequences.prompt import Encoded
 from ...tasks.record import Record
-from .base import Desk, Experiment, Unusable
+from .base import Experiment, ExperimentContext, Unusable
 
 if TYPE_CHECKING:
     from ...interventions.swapping import Swap
@@ -53,12 +53,12 @@ class AnswerTracing(Experiment):
         "tokens": "tokens",
     }
 
-    def ask(self, desk: Desk, index: int, prepared: Any) -> xr.Dataset:
+    def ask(self, context: ExperimentContext, index: int, prepared: Any) -> xr.Dataset:
         from ...interventions.swapping import CLEAN, Swap
 
-        model = desk.model
-        right, wrong, answer = self._pair(desk, index)
-        masks = len(answer) if model.mask_id is None else desk.length
+        model = context.model
+        right, wrong, answer = self._pair(context, index)
+        masks = len(answer) if model.mask_id is None else context.length
         places = grouped(right, wrong, masks, model.shift)
         stride = -(-model.n_layers // LAYERS)
         layers = list(range(0, model.n_layers, stride))
@@ -66,22 +66,24 @@ class AnswerTracing(Experiment):
             Swap((layer,), places[name]) for layer in layers for name in GROUPS if places[name]
         ]
         ends = {*places[SPAN], *places[ANSWER]}
-        clean_positions = tuple(p for positions in places.values() for p in positions if p not in ends)
+        clean_positions = tuple(
+            p for positions in places.values() for p in positions if p not in ends
+        )
         all_layers = tuple(range(model.n_layers))
-        swaps = [*swaps, Swap(all_layers, clean_positions, into=CLEAN)] if desk.trained else []
-        steps = desk.sampler.n_steps
+        swaps = [*swaps, Swap(all_layers, clean_positions, into=CLEAN)] if context.trained else []
+        steps = context.sampler.n_steps
         restored, gap = np.zeros((steps, len(layers), len(GROUPS))), np.zeros(steps)
         direct = clean = 0.0
         cells = [(a, b) for a in range(len(layers)) for b, g in enumerate(GROUPS) if places[g]]
-        for step, canvas, revealed in _states(desk, right, answer):
-            score = self._scores(desk, (right, wrong), canvas, revealed, swaps)
+        for step, canvas, revealed in _states(context, right, answer):
+            score = self._scores(context, (right, wrong), canvas, revealed, swaps)
             gap[step] += score[0] - score[1]
             clean += score[0]
             if swaps:
                 direct += score[-1] - score[1]
                 for place, value in zip(cells, score[2:-1] - score[1], strict=True):
                     restored[step, *place] += value
-            desk.tick()
+            context.tick()
         scalars = {"log_p": clean / len(answer), "tokens": float(len(answer))}
         scalars |= {"direct": direct} if swaps else {}
         values: dict[str, Any] = {name: ((), value) for name, value in scalars.items()}
@@ -92,27 +94,30 @@ class AnswerTracing(Experiment):
             coords |= {"layer": layers, "group": list(GROUPS)}
         return xr.Dataset(values, coords)
 
-    def _pair(self, desk: Desk, index: int) -> tuple[Encoded, Encoded, list[int]]:
+    def _pair(self, context: ExperimentContext, index: int) -> tuple[Encoded, Encoded, list[int]]:
         """Return the prompt, the prompt with another answer in its passages, and the gold answer's tokens."""
-        record = desk.record(index)
+        record = context.record(index)
         if record.gold is None:
             raise Unusable("it marks no gold passage")
         answer = record.answers[0]
-        if corrupted(record, answer, answer + "x").passages[record.gold] == record.passages[record.gold]:
+        if (
+            corrupted(record, answer, answer + "x").passages[record.gold]
+            == record.passages[record.gold]
+        ):
             raise Unusable(f"its gold passage does not contain the answer {answer!r} literally")
-        right = desk.encoded(record)
-        for other in desk.records[index + 1 :] + desk.records[:index]:
+        right = context.encoded(record)
+        for other in context.records[index + 1 :] + context.records[:index]:
             text = other.answers[0]
             if text.lower() in (alias.lower() for alias in record.answers):
                 continue
-            wrong = desk.encoded(corrupted(record, answer, text))
+            wrong = context.encoded(corrupted(record, answer, text))
             if len(wrong.ids) == len(right.ids) and wrong.regions == right.regions:
-                return right, wrong, list(desk.masked(index, right).answer)
+                return right, wrong, list(context.masked(index, right).answer)
         raise Unusable("no other question has an answer of as many tokens")
 
     def _scores(
         self,
-        desk: Desk,
+        context: ExperimentContext,
         prompts: tuple[Encoded, Encoded],
         canvas: list[int],
         revealed: dict[int, int],
@@ -124,7 +129,7 @@ class AnswerTracing(Experiment):
         from ...decode.score import log_p
         from ...interventions.swapping import patched_each
 
-        model, start = desk.model, len(prompts[0].ids)
+        model, start = context.model, len(prompts[0].ids)
         rows = [start + place - model.shift for place in revealed]
         clean, wrong = ([*prompt.ids, *canvas] for prompt in prompts)
         logits = patched_each(model, clean, wrong, swaps, rows)
@@ -175,10 +180,12 @@ def grouped(right: Encoded, wrong: Encoded, answer: int, shift: int) -> dict[str
     """Assign every position of prompt and answer to one group; the span is where the two prompts differ."""
     start = len(right.ids)
     groups: dict[str, list[int]] = {name: [] for name in GROUPS}
-    for position, (right_id, two, region) in enumerate(zip(right.ids, wrong.ids, right.regions, strict=True)):
+    for position, (right_id, wrong_id, region) in enumerate(
+        zip(right.ids, wrong.ids, right.regions, strict=True)
+    ):
         if position >= start - shift:
             name = ANSWER
-        elif right_id != two:
+        elif right_id != wrong_id:
             name = SPAN
         elif region == right.gold:
             name = GOLD
@@ -192,7 +199,7 @@ def grouped(right: Encoded, wrong: Encoded, answer: int, shift: int) -> dict[str
 
 
 def _states(
-    desk: Desk, prompt: Encoded, answer: list[int]
+    context: ExperimentContext, prompt: Encoded, answer: list[int]
 ) -> list[tuple[int, list[int], dict[int, int]]]:
     """Return each step that reveals part of the answer: the text after the prompt, and the tokens by place.
 
@@ -200,16 +207,19 @@ def _states(
     it, or at the beginning; other places hold what was decoded. A place that the decoding left masked is
     revealed at the last step. The steps of a causal model are its tokens.
     """
-    model = desk.model
+    model = context.model
     if model.mask_id is None:
         return [(i, answer, {i: token}) for i, token in enumerate(answer)]
-    decoding = model.generate(prompt, desk.sampler)
+    decoding = model.generate(prompt, context.sampler)
     change, final = decoding.change[:, len(prompt.ids) :], decoding.answer_ids
     starts = range(len(final) - len(answer) + 1)
     start = next((s for s in starts if final[s : s + len(answer)] == answer), 0)
     gold = {start + i: token for i, token in enumerate(answer)}
-    last = desk.sampler.n_steps - 1
-    when = [int(steps[-1]) if len(steps := np.flatnonzero(changes == 1)) else last for changes in change.T]
+    last = context.sampler.n_steps - 1
+    when = [
+        int(steps[-1]) if len(steps := np.flatnonzero(changes == 1)) else last
+        for changes in change.T
+    ]
     tokens = [gold.get(place, token) for place, token in enumerate(final)]
     states = []
     for step in sorted({when[place] for place in gold}):

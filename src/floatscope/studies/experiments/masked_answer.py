@@ -29,7 +29,7 @@ class MaskedAnswer:
     answer: tuple[int, ...]
 
     @classmethod
-    def of(
+    def from_ids(
         cls, model: "Model", prompt: Encoded, answer: Sequence[int], length: int
     ) -> "MaskedAnswer":
         start = len(prompt.ids)
@@ -45,9 +45,12 @@ class MaskedAnswer:
         from ...interventions.branching import ablated_each
 
         assert model.tokenizer is not None  # prompts are text
-        encodings = (model.tokenizer.encode(spelling, add_special_tokens=False) for spelling in (text, f" {text}"))
+        encodings = (
+            model.tokenizer.encode(spelling, add_special_tokens=False)
+            for spelling in (text, f" {text}")
+        )
         fit = {tuple(map(int, ids)) for ids in encodings if 0 < len(ids) <= length}
-        candidates = [cls.of(model, prompt, ids, length) for ids in sorted(fit)]
+        candidates = [cls.from_ids(model, prompt, ids, length) for ids in sorted(fit)]
         if len(candidates) < 2:
             return candidates[0] if candidates else None
 

@@ -10,7 +10,7 @@ import pandas as pd
 from ...measures.result import Result
 from ...stats.intervals import DIFFERENCES, SHARES
 from ..anchored import names_of
-from ..claim import Check, Claim, Number, above, said, short
+from ..claim import Check, Claim, Number, format_number, format_value, lies_above
 from ..evidence import Evidence
 from ..experiments.base import Experiment
 from ..experiments.head_ablation import COPY, EVIDENCE, MEAN, HeadAblation, heads_of, norms_of
@@ -102,7 +102,7 @@ other choices: heads by strict copy score; outputs set to their mean over the ot
             variants.append(vary(words, NEEDED, _beyond(result, choice, words), other, bar=bar))
         # Far below any guess, untrained log-probabilities go up and down by nats; probabilities do not.
         rule = replace(NEEDED, delta=NATS, unit="nats")
-        words = f"loss in nats, δ = {short(NATS, 'nats')}"
+        words = f"loss in nats, δ = {format_value(NATS, 'nats')}"
         theta_nats, untrained_nats = (
             _beyond(result, EVIDENCE, words, "nats"),
             _untrained(controls, EVIDENCE, "nats"),
@@ -113,11 +113,13 @@ other choices: heads by strict copy score; outputs set to their mean over the ot
             chosen_norm, matched_norm = norms_of(result)
             sentence = (
                 f"Without its {len(heads_of(result))} retrieval heads the MDM's answer loses "
-                f"{said(chosen)} per token; without as many other heads of equal output norm, {said(matched)} "
-                f"(mean output norms {short(chosen_norm)} and {short(matched_norm)})."
+                f"{format_number(chosen)} per token; without as many other heads of equal output "
+                f"norm, {format_number(matched)} (mean output norms "
+                f"{format_value(chosen_norm)} and {format_value(matched_norm)})."
             )
         check = Check(
-            "the autoregressive model needs its retrieval heads too", above(of_arm, NEEDED.delta)
+            "the autoregressive model needs its retrieval heads too",
+            lies_above(of_arm, NEEDED.delta),
         )
         return [
             judge(
@@ -148,16 +150,18 @@ other choices: heads by strict copy score; outputs set to their mean over the ot
                     f"{model}: {len(listed)} of {len(table)} heads each make the answer less likely when "
                     f"removed (q ≤ {LISTED}), among them {int(listed['retrieval'].sum())} of the "
                     f"{len(heads_of(result))} retrieval heads; the largest loss is "
-                    f"{short(top['loss'], 'nats')} per token "
-                    f"[{short(top['low'])}, {short(top['high'])}], without head {top['head']} of layer "
-                    f"{top['layer']}"
+                    f"{format_value(top['loss'], 'nats')} per token "
+                    f"[{format_value(top['low'])}, {format_value(top['high'])}], without head "
+                    f"{top['head']} of layer {top['layer']}"
                 )
             if theta:
-                line += f"; the retrieval heads together cost {said(theta)} more than matched ones"
+                line += f"; the retrieval heads together cost {format_number(theta)} more than matched ones"
             yield f"{line}."
 
     def tables(self, evidence: Evidence) -> dict[str, pd.DataFrame]:
-        frames = [ranking(result).assign(model=name) for name, result in evidence.results(KEY).items()]
+        frames = [
+            ranking(result).assign(model=name) for name, result in evidence.results(KEY).items()
+        ]
         return {RANKING: pd.concat(frames, ignore_index=True)} if frames else {}
 
 
@@ -244,7 +248,7 @@ def _bar(evidence: Evidence, result: Result | None) -> str:
     p = float(np.exp(result.data["log_p"]))
     if p < FLOOR:
         return (
-            f"The right answer has a probability of {short(p, '%')} per token with all heads, less than "
-            f"{100 * FLOOR:.0f} %: ask questions that the model can answer."
+            f"The right answer has a probability of {format_value(p, '%')} per token with all "
+            f"heads, less than {100 * FLOOR:.0f} %: ask questions that the model can answer."
         )
     return ""

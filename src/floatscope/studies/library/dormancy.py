@@ -10,7 +10,7 @@ from ...measures import ExtremeTokens, switching
 from ...measures.base import Measure
 from ...measures.result import Result
 from ...stats.discoveries import at_least, benjamini_hochberg
-from ..claim import Check, Claim, Number, above, said
+from ..claim import Check, Claim, Number, format_number, lies_above
 from ..evidence import Evidence
 from ..long_answers import one_domain
 from ..numbers import overall, third
@@ -37,7 +37,7 @@ DRAIN = Rule(
     "norm of the value at the MDM's anchors over the median of the other keys, mean over layers",
     delta=0.8,
     unit="×",
-    more=False,
+    above=False,
     untrained=True,
     holds="What this diffusion model's anchors hand on is small beside what other tokens hand on.",
     refuted="What this diffusion model's anchors hand on is not small beside what other tokens hand on.",
@@ -137,7 +137,7 @@ drain = |W_O v| at anchors / median of the other keys; peak = the same of the re
             for kind, result in (("MDM", mdm), ("ARM", arm))
         }
         checks = [
-            Check(f"{kind}: residuals at anchors are larger", above(peak, 1.0))
+            Check(f"{kind}: residuals at anchors are larger", lies_above(peak, 1.0))
             for kind, peak in peaks.items()
             if peak
         ]
@@ -174,8 +174,8 @@ drain = |W_O v| at anchors / median of the other keys; peak = the same of the re
             ]
             if dormant[0] and dormant[1]:
                 yield (
-                    f"{model}: a head is dormant in {said(dormant[0])} of cases over questions and "
-                    f"{said(dormant[1])} over prose."
+                    f"{model}: a head is dormant in {format_number(dormant[0])} of cases over questions and "
+                    f"{format_number(dormant[1])} over prose."
                 )
 
 
@@ -199,10 +199,12 @@ def crossing_heads(
     return Number(label, listed / heads, low, high, 0.0, "%", n, SWITCH.level)
 
 
-def _side_by_side(what: str, numbers: Mapping[str, Number | None]) -> str:
+def _side_by_side(subject: str, numbers: Mapping[str, Number | None]) -> str:
     """Write a sentence with the MDM's number, which decides, and the ARM's."""
-    clauses = [f"{said(number)} in the {kind}" for kind, number in numbers.items() if number]
-    return f"{what}: {', '.join(clauses)}. The MDM's number decides." if clauses else ""
+    clauses = [
+        f"{format_number(number)} in the {kind}" for kind, number in numbers.items() if number
+    ]
+    return f"{subject}: {', '.join(clauses)}. The MDM's number decides." if clauses else ""
 
 
 def _domains(evidence: Evidence, model: str) -> dict[str, Result] | None:

@@ -12,7 +12,7 @@ from ...measures import (
     StrongestKey,
 )
 from ...measures.base import Measure
-from ..claim import Claim, said
+from ..claim import Claim, format_number
 from ..evidence import Evidence
 from ..numbers import overall
 from ..request import Request
@@ -91,6 +91,6 @@ not compared, its layers are."""
             count = overall(evidence.result("absorption", model), "anchors", "", "anchors")
             if place and finished and count:
                 yield (
-                    f"{model}: position 0 receives {said(place)} of attention while decoding and "
-                    f"{said(finished)} on the finished sequence; {said(count)} a layer."
+                    f"{model}: position 0 receives {format_number(place)} of attention while decoding and "
+                    f"{format_number(finished)} on the finished sequence; {format_number(count)} a layer."
                 )

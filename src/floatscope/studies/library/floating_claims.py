@@ -12,7 +12,7 @@ from ...measures.result import Result
 from ...stats.existence import LEAST, real_layers
 from ...stats.intervals import DIFFERENCES, SHARES
 from ..anchored import by_halves, moves, names_of, together
-from ..claim import Check, Claim, Number, above, said
+from ..claim import Check, Claim, Number, format_number, lies_above
 from ..evidence import Evidence
 from ..numbers import number, of_networks
 from ..verdict import ARM, MDM, Rule, judge, other_deltas, vary
@@ -96,10 +96,13 @@ def sink(evidence: Evidence, study: str) -> Claim:
     sentence = ""
     if theta and sides[0] and sides[1]:
         sentence = (
-            f"Position 0 receives {said(sides[0])} of attention in the ARM and {said(sides[1])} in the MDM, "
-            f"reading the same text: a difference of {said(theta)}"
+            f"Position 0 receives {format_number(sides[0])} of attention in the ARM and "
+            f"{format_number(sides[1])} in the MDM, reading the same text: a difference of "
+            f"{format_number(theta)}"
         )
-        sentence += f", against {said(control)} with untrained weights." if control else "."
+        sentence += (
+            f", against {format_number(control)} with untrained weights." if control else "."
+        )
     return judge(
         SINK,
         study,
@@ -108,7 +111,9 @@ def sink(evidence: Evidence, study: str) -> Claim:
         bar=bar,
         sentence=sentence,
         numbers=(*sides, at_first),
-        checks=(Check("the strongest key is position 0 in most layers", above(at_first, 0.5)),),
+        checks=(
+            Check("the strongest key is position 0 in most layers", lies_above(at_first, 0.5)),
+        ),
         variants=tuple(variants),
     )
 
@@ -187,21 +192,23 @@ def dispersed(evidence: Evidence, study: str) -> Claim:
         ("each head", "strongest-heads-same", "", _dispersion),
         ("the same position", "strongest-same", "", partial(_dispersion, bins=None)),
     )
-    return _compared(evidence, study, DISPERSED, _dispersion, "disperse over prompts", *alternatives)
+    return _decide_comparison(
+        evidence, study, DISPERSED, _dispersion, "disperse over prompts", *alternatives
+    )
 
 
 def over_layers(evidence: Evidence, study: str) -> Claim:
     """Decide claim 4."""
-    return _compared(evidence, study, LAYERS, _layer_moves, "change from layer to layer")
+    return _decide_comparison(evidence, study, LAYERS, _layer_moves, "change from layer to layer")
 
 
-def _compared(
+def _decide_comparison(
     evidence: Evidence,
     study: str,
     rule: Rule,
     compare: Compare,
     does: str,
-    *others: tuple[str, str, str, Compare],
+    *alternatives: tuple[str, str, str, Compare],
 ) -> Claim:
     """Decide a claim on the difference between the models in the same state, over real anchors."""
     key = "strongest-same"
@@ -209,13 +216,16 @@ def _compared(
     variants = [*other_deltas(rule, theta, bar=bar)]
     for label, other, how, comparison in (
         *((f"anchors by {name}", key, name, compare) for name in NAMES),
-        *others,
+        *alternatives,
     ):
         varied, _, _, barred = _at_state(evidence, other, comparison, how)
         variants.append(vary(label, rule, varied, bar=barred))
     sentence = ""
     if mdm and arm:
-        sentence = f"Anchors {does}: {said(mdm)} in the MDM, {said(arm)} in the ARM, reading the same text."
+        sentence = (
+            f"Anchors {does}: {format_number(mdm)} in the MDM, {format_number(arm)} in the ARM, "
+            "reading the same text."
+        )
     return judge(
         rule,
         study,
@@ -269,9 +279,9 @@ def _anchors(evidence: Evidence, key: str, model: str | None, names: list[str]) 
     if result is None or len(controls) < LEAST:
         return None
 
-    def values(of: Result, name: str) -> np.ndarray:
-        rows = [names_of(of).index(prompt) for prompt in names]
-        array = of.examples[name]
+    def values(source: Result, name: str) -> np.ndarray:
+        rows = [names_of(source).index(prompt) for prompt in names]
+        array = source.examples[name]
         order = [d for d in ("rule", "example", "layer", "head") if d in array.dims]
         flat = np.asarray(array.transpose(*order).values, float)
         if "rule" in order:
@@ -293,7 +303,7 @@ def _layer_moves(
     """Compare moves over layers; layers with a real anchor are chosen on the other half of the prompts."""
     first = np.arange(len(mdm.place)) % 2 == 0
 
-    def of(side: Anchors) -> Float[np.ndarray, " n"]:
+    def measure_moves(side: Anchors) -> Float[np.ndarray, " n"]:
         values = np.full(len(side.place), np.nan)
         for half in (first, ~first):
             real = side.real(np.flatnonzero(~half), rule)
@@ -301,7 +311,7 @@ def _layer_moves(
                 values[half] = moves(side.place[half][:, real], 1)
         return values
 
-    of_mdm, of_arm = of(mdm), of(arm)
+    of_mdm, of_arm = measure_moves(mdm), measure_moves(arm)
     label = "moves over layers, MDM − ARM"
     return (
         number(of_mdm - of_arm, label, "points", level=LAYERS.level, bounds=DIFFERENCES),
@@ -317,7 +327,7 @@ def _dispersion(
 ) -> tuple[Number | None, tuple[Number | None, Number | None]]:
     """Compare dispersion; layers with a real anchor are chosen again in every half of the prompts."""
 
-    def of(side: Anchors) -> Callable[[np.ndarray], float]:
+    def make_statistic(side: Anchors) -> Callable[[np.ndarray], float]:
         where = side.place if bins is None else np.minimum(side.position * bins, bins - 1)
         labels = where.astype(int)
 
@@ -327,7 +337,7 @@ def _dispersion(
 
         return statistic
 
-    of_mdm, of_arm, n = of(mdm), of(arm), len(mdm.place)
+    of_mdm, of_arm, n = make_statistic(mdm), make_statistic(arm), len(mdm.place)
     label = "dispersion over prompts"
     return (
         by_halves(

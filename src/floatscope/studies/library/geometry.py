@@ -18,7 +18,7 @@ from ...stats.anchors import RULES
 from ...stats.thirds import thirds as layer_thirds
 from ...trace import Trace
 from ..anchored import names_of
-from ..claim import Check, Claim, Number, above, below, said
+from ..claim import Check, Claim, Number, format_number, lies_above, lies_below
 from ..evidence import Evidence
 from ..numbers import number, overall, third
 from ..request import Request
@@ -134,15 +134,15 @@ Means over steps and heads; null 0. "First" and "last" are thirds of the layers.
         # Untrained weights whose anchors have no advantage on other prompts earn nothing to exceed.
         rule = NORM if untrained is None or control else replace(NORM, untrained=False)
         checks = (
-            Check("the norm helps in the first third", above(first, 0.0)),
-            Check("it hardly does in the last", below(last, 0.25)),
+            Check("the norm helps in the first third", lies_above(first, 0.0)),
+            Check("it hardly does in the last", lies_below(last, 0.25)),
         )
         sentence = ""
         if first and last:
             sentence = (
                 f"Of the advantage in score that a kind of token has where it is the anchor of other "
-                f"examples, the norm makes up {said(first)} in the first third of the MDM's layers and "
-                f"{said(last)} in the last."
+                f"examples, the norm makes up {format_number(first)} in the first third of the "
+                f"MDM's layers and {format_number(last)} in the last."
             )
         variants = [*other_deltas(rule, theta, control, bar)]
         for label in VARIED:
@@ -169,10 +169,11 @@ Means over steps and heads; null 0. "First" and "last" are thirds of the layers.
             result = evidence.result("geometry", model)
             rank = overall(result, "key_rank", "", "%", third(result, "last"))
             if rank:
-                where = "small" if below(rank, 0.5) else "large" if above(rank, 0.5) else "ordinary"
+                size = "small" if lies_below(rank, 0.5) else "ordinary"
+                size = "large" if lies_above(rank, 0.5) else size
                 yield (
-                    f"{model}: in the last third an anchor's key norm is {where}: larger than that of "
-                    f"{said(rank)} of the other keys."
+                    f"{model}: in the last third an anchor's key norm is {size}: larger than that of "
+                    f"{format_number(rank)} of the other keys."
                 )
 
 
@@ -227,43 +228,43 @@ def _networks(result: Result | None) -> Iterator[Result]:
         yield replace(result, examples=examples)
 
 
-def norm_shares(whole: np.ndarray, without: np.ndarray) -> Shares:
+def norm_shares(total: np.ndarray, without: np.ndarray) -> Shares:
     """Return the norm's share of all advantage in thirds of the layers, from sums with and without a prompt.
 
     Args:
-        whole: Angle and norm of the advantage, summed over prompts: (2, layer, head).
+        total: Angle and norm of the advantage, summed over prompts: (2, layer, head).
         without: The same without each prompt: (2, prompt, layer, head).
     """
     if without.shape[1] < FEW:
         bar = f"Choosing anchors on other prompts takes {FEW} of them at least: raise --limit."
         return None, (None, None), bar
-    where = layer_thirds(whole.shape[1])
+    where = layer_thirds(total.shape[1])
 
-    def parts(sums: np.ndarray, which: str) -> np.ndarray:
-        return sums[..., where[which], :].sum((-1, -2))
+    def parts(sums: np.ndarray, part: str) -> np.ndarray:
+        return sums[..., where[part], :].sum((-1, -2))
 
     for part in where:  # a share of nothing can be anything
-        won = leave_one_out(parts(whole, part).sum(0), parts(without, part).sum(0))
-        if not above(number(won, "advantage"), 0.0):
+        won = leave_one_out(parts(total, part).sum(0), parts(without, part).sum(0))
+        if not lies_above(number(won, "advantage"), 0.0):
             bar = f"Anchors win nothing in the {part} third, on prompts they were not chosen on."
             return None, (None, None), bar
     shares = {}
     for part in where:
-        (angle, norm), (angles, norms) = parts(whole, part), parts(without, part)
+        (angle, norm), (angles, norms) = parts(total, part), parts(without, part)
         shares[part] = norm / (angle + norm), norms / (angles + norms)
     first, last = (
         number(leave_one_out(*shares[part]), f"{part} third: the norm's share", "%")
         for part in where
     )
-    gap, gaps = (early - other for early, other in zip(*shares.values(), strict=True))
+    gap, gaps = (early - late for early, late in zip(*shares.values(), strict=True))
     label = "the norm's share, first third − last"
     theta = number(leave_one_out(gap, gaps), label, "points", level=NORM.level)
     return theta, (first, last), ""
 
 
-def leave_one_out(whole: float, without: np.ndarray) -> np.ndarray:
-    """Return one value per prompt, with the mean `whole` and the spread of the jackknife's error.
+def leave_one_out(total: float, without: np.ndarray) -> np.ndarray:
+    """Return one value per prompt, with the mean `total` and the spread of the jackknife's error.
 
     The jackknife's correction for bias is left out, because it multiplies a change of anchors by n.
     """
-    return whole - (len(without) - 1) * (without - without.mean())
+    return total - (len(without) - 1) * (without - without.mean())

@@ -8,7 +8,7 @@ import numpy as np
 from ...stats.intervals import DIFFERENCES
 from ...tasks.conditions import Condition
 from ...tasks.world_questions import has_known, passages_of
-from ..claim import Check, Claim, Number, Variant, above, said, short
+from ..claim import Check, Claim, Number, Variant, format_number, format_value, lies_above
 from ..draw import Picture, of_answers
 from ..evidence import Evidence
 from ..gains import TWICE, Gains, Unpaired, aligned
@@ -90,7 +90,7 @@ them. A difference from 1.5 times has an interval where a ratio of small gains h
             bar = str(error)
         if bar:
             return [judge(rule, self.name, None, bar=bar, sentence="There is nothing to compare.")]
-        gains = Gains.of(paired)
+        gains = Gains.from_tables(paired)
         cut = evidence.cut_off((CLOSED, WITH), *models)
         bar, theta = cut or gains.bar(), gains.theta()
         mdm, arm, difference = (
@@ -102,7 +102,7 @@ them. A difference from 1.5 times has an interval where a ratio of small gains h
             )
         )
         checks = tuple(
-            Check(label, None if n is None else above(n, 0.0))
+            Check(label, None if n is None else lies_above(n, 0.0))
             for label, n in (
                 ("the MDM gains", mdm),
                 ("the ARM gains", arm),
@@ -113,7 +113,7 @@ them. A difference from 1.5 times has an interval where a ratio of small gains h
             *other_deltas(rule, theta, bar=bar),
             *(_varied(f"{f:g} times instead of {TWICE:g}", rule, gains, cut, f) for f in (1, 2)),
             *(
-                _varied(name, rule, Gains.of(paired, key), cut)
+                _varied(name, rule, Gains.from_tables(paired, key), cut)
                 for key, name in _SCORES.items()
                 if not np.isnan(paired[0][key]).all()
             ),
@@ -142,11 +142,14 @@ them. A difference from 1.5 times has an interval where a ratio of small gains h
             closed, read = (evidence.right(s, model) for s in (CLOSED, WITH))
             if closed is None or read is None:
                 continue
-            line = f"{model}: {said(closed)} right closed-book, {said(read)} with passages"
+            line = f"{model}: {format_number(closed)} right closed-book, {format_number(read)} with passages"
             places = self._sweep(evidence, model)
             if places:
                 values = [n.value for n in places.values()]
-                line += f"; from {short(min(values), '%')} to {short(max(values), '%')} over gold positions"
+                line += (
+                    f"; from {format_value(min(values), '%')} to {format_value(max(values), '%')} "
+                    "over gold positions"
+                )
             yield line + "."
             for setting in (CLOSED, WITH):
                 if note := evidence.cut_note(setting, model):
@@ -167,20 +170,20 @@ them. A difference from 1.5 times has an interval where a ratio of small gains h
 
 
 def _words(number: Number | None) -> str:
-    return "an unknown amount" if number is None else said(number)
+    return "an unknown amount" if number is None else format_number(number)
 
 
-def _varied(what: str, rule: Rule, gains: Gains, cut: str, factor: float = TWICE) -> Variant:
+def _varied(label: str, rule: Rule, gains: Gains, cut: str, factor: float = TWICE) -> Variant:
     """Return the verdict with another score, other questions or another factor, under the same bars."""
     other = replace(rule, quantity=f"gain of the MDM − {factor:g} × gain of the ARM")
-    return vary(what, other, gains.theta(factor), bar=cut or gains.bar(factor))
+    return vary(label, other, gains.theta(factor), bar=cut or gains.bar(factor))
 
 
-def _by_people(rule: Rule, gains: Gains, known: np.ndarray | None, cut: str) -> list[Variant]:
+def _by_people(rule: Rule, gains: Gains, is_known: np.ndarray | None, cut: str) -> list[Variant]:
     """Return the verdicts for known and for unseen people, if a run has both."""
-    if known is None:
+    if is_known is None:
         return []
-    groups = {"known people alone": known == True, "unseen people alone": known == False}  # noqa: E712
+    groups = {"known people alone": is_known == True, "unseen people alone": is_known == False}  # noqa: E712
     if not all(members.any() for members in groups.values()):
         return []
     return [_varied(name, rule, gains.among(members), cut) for name, members in groups.items()]

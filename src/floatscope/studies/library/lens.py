@@ -11,7 +11,7 @@ from ...measures import Foresight, LogitLens
 from ...measures.base import Measure
 from ...measures.result import Result
 from ...stats.intervals import DIFFERENCES, SHARES
-from ..claim import Claim, Number, said
+from ..claim import Claim, Number, format_number
 from ..draw import Picture
 from ..evidence import Evidence
 from ..numbers import beyond_networks, number, of_networks, overall
@@ -87,16 +87,18 @@ not testable: no diffusion model, fewer than two controls, or fewer than two dec
             bar = "There is no diffusion model in this run: add one with --model."
         elif len(by_prompt) < 2:
             bar = (
-                f"Only {len(by_prompt)} decodings have a content token that waits for its reveal: decode longer "
-                "answers, in more steps (--length, --steps)."
+                f"Only {len(by_prompt)} decodings have a content token that waits for its reveal: "
+                "decode longer answers, in more steps (--length, --steps)."
             )
         elif len(controls) < 2:
             bar = "There are fewer than two untrained controls in this run: give --controls 5."
 
-        def beyond(label: str, of: Callable[[Result | None], dict[str, float]]) -> Number | None:
-            networks = [of(control) for control in controls]
+        def beyond(
+            label: str, values_of: Callable[[Result | None], dict[str, float]]
+        ) -> Number | None:
+            networks = [values_of(control) for control in controls]
             return beyond_networks(
-                of(result),
+                values_of(result),
                 networks,
                 label,
                 "points",
@@ -105,12 +107,14 @@ not testable: no diffusion model, fewer than two controls, or fewer than two dec
             )
 
         theta = beyond("MDM: known beyond other prompts' tokens, − untrained networks", _values)
-        by_network = [[values.get(name, np.nan) for name in by_prompt] for values in map(_values, controls)]
+        by_network = [
+            [values.get(name, np.nan) for name in by_prompt] for values in map(_values, controls)
+        ]
         untrained = of_networks(
             np.array(by_network), "untrained networks: the same difference", "points"
         )
-        before_reveal = _of(result, "early", "MDM: known before the reveal")
-        null = _of(result, "early_null", "MDM: another prompt's token")
+        before_reveal = _estimate(result, "early", "MDM: known before the reveal")
+        null = _estimate(result, "early_null", "MDM: another prompt's token")
         lens = evidence.result(LENS, evidence.mdm)
         lead = overall(lens, "lead", "MDM: steps committed before the reveal", "steps")
         deep = overall(lens, "commit_layer", "MDM: commitment layer, at the reveal")
@@ -125,7 +129,8 @@ not testable: no diffusion model, fewer than two controls, or fewer than two dec
         if before_reveal and null:
             sentence = (
                 f"Before its reveal, a content token is already the arg-max at its position at "
-                f"{said(before_reveal)} of the steps; another prompt's token is at {said(null)}."
+                f"{format_number(before_reveal)} of the steps; another prompt's token is at "
+                f"{format_number(null)}."
             )
         return [
             judge(
@@ -160,11 +165,13 @@ not testable: no diffusion model, fewer than two controls, or fewer than two dec
             if layer is None:
                 continue
             line = (
-                f"{model}: a revealed token is the arg-max from layer {said(layer)} on, at its step"
+                f"{model}: a revealed token is the arg-max from layer {format_number(layer)} on, "
+                "at its step"
             )
             if step and lead:
                 line += (
-                    f"; in the last layer from step {said(step)} on, {said(lead)} before its reveal"
+                    f"; in the last layer from step {format_number(step)} on, "
+                    f"{format_number(lead)} before its reveal"
                 )
             yield f"{line}."
 
@@ -193,7 +200,7 @@ def _by_prompt(values: xr.DataArray) -> dict[str, float]:
     return {name: value for name, value in pairs if not np.isnan(value)}
 
 
-def _of(result: Result | None, name: str, label: str) -> Number | None:
+def _estimate(result: Result | None, name: str, label: str) -> Number | None:
     if result is None:
         return None
     return number(

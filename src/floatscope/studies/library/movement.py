@@ -12,7 +12,7 @@ from ...stats.intervals import Sample
 from ...stats.intervals.student import Interval
 from ...stats.movement import moving_layers
 from ..anchored import together
-from ..claim import Claim, Number, said
+from ..claim import Claim, Number, format_number
 from ..evidence import Evidence
 from ..long_answers import LONG, at_length, content_tokens
 from ..request import Request
@@ -120,8 +120,9 @@ def decide(evidence: Evidence, study: str) -> Claim:
             f"{layer} ({100 * moved[layer]:.0f} %)" for layer in np.argsort(-moved)[:4]
         )
         sentence = (
-            f"{said(anchored) if anchored else 'None'} layers have a real anchor, and {said(theta)} change it "
-            f"in more than half of the texts. The layers that move in most texts, with or without a "
+            f"{format_number(anchored) if anchored else 'None'} layers have a real anchor, and "
+            f"{format_number(theta)} change it in more than half of the texts. The layers that "
+            "move in most texts, with or without a "
             f"real anchor: {movers}. {at_length(length)}"
         )
         numbers.append(length)
@@ -142,8 +143,9 @@ def _remedy(anchored: Number | None, rule: Rule) -> str:
     if anchored is None or anchored.value >= rule.delta:
         return ""
     return (
-        f"{said(anchored)} layers have an anchor that is stronger than in untrained networks, and the claim "
-        f"needs {rule.delta:.0f}: more texts would not decide, more controls may (--controls 12)."
+        f"{format_number(anchored)} layers have an anchor that is stronger than in untrained "
+        "networks, and the claim needs "
+        f"{rule.delta:.0f}: more texts would not decide, more controls may (--controls 12)."
     )
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from ..claim import Check, Claim, Number, above, below, said, short
+from ..claim import Check, Claim, Number, format_number, format_value, lies_above, lies_below
 from ..draw import Picture, of_answers
 from ..evidence import Evidence
 from ..long_answers import no_answers
@@ -85,11 +85,11 @@ not testable: a model answers less than 25 % to begin with, or loses less than h
         if arm and mdm:
             sentence = (
                 "For each point of attention taken from anchors instead of random columns, the ARM loses "
-                f"{said(arm)} and the MDM {said(mdm)}."
+                f"{format_number(arm)} and the MDM {format_number(mdm)}."
             )
         checks = (
-            Check("the ARM needs its anchors", above(arm, NEEDED.delta)),
-            Check("the MDM does not need its anchors", below(mdm, NEEDED.delta)),
+            Check("the ARM needs its anchors", lies_above(arm, NEEDED.delta)),
+            Check("the MDM does not need its anchors", lies_below(mdm, NEEDED.delta)),
         )
         verdict: dict[str, Any] = {"checks": checks, "variants": tuple(variants), "bar": bar}
         return [judge(NEEDED, self.name, theta, sentence=sentence, numbers=(arm, mdm), **verdict)]
@@ -101,11 +101,11 @@ not testable: a model answers less than 25 % to begin with, or loses less than h
                 removed = _removed(evidence, model, kind, DOSES)
                 right = [evidence.right(setting_name(dose, kind), model) for dose in DOSES]
                 if removed is not None and all(right):
-                    after = ", ".join(short(share.value, "%") for share in right if share)
-                    points = ", ".join(short(x, "%", bare=True) for x in removed)
+                    after = ", ".join(format_value(share.value, "%") for share in right if share)
+                    points = ", ".join(format_value(x, "%", bare=True) for x in removed)
                     parts.append(f"{after} with {points} points of attention taken from {name}")
             if base and parts:
-                yield f"{model}: {said(base)} right; {'; '.join(parts)}."
+                yield f"{model}: {format_number(base)} right; {'; '.join(parts)}."
 
     def figures(self, evidence: Evidence) -> list[Picture]:
         names = [s.name for s in self.settings(evidence.request)]
@@ -128,10 +128,11 @@ def _bar(evidence: Evidence) -> str:
         base = evidence.right(WITH, model)
         if model is None or base is None:
             return f"No {name} model was asked: add one with --model."
-        if not above(base, ROOM):
+        if not lies_above(base, ROOM):
             return (
-                f"The {name} model answers {said(base)} right with all of its attention, and has too little "
-                f"to lose: ask questions of which it answers more than {100 * ROOM:.0f} %."
+                f"The {name} model answers {format_number(base)} right with all of its attention, "
+                "and has too little to lose: ask questions of which it answers more than "
+                f"{100 * ROOM:.0f} %."
             )
         for kind in (ANCHORS, RANDOM):
             removed = _removed(evidence, model, kind, DOSES[-1:])
@@ -139,7 +140,7 @@ def _bar(evidence: Evidence) -> str:
                 return f"The {name} model was not asked with less attention on {kind}: run the study again."
             if removed[0] < REACHED * DOSES[-1]:
                 return (
-                    f"In the {name} model {kind} could lose {short(removed[0], '%')} of a head's "
+                    f"In the {name} model {kind} could lose {format_value(removed[0], '%')} of a head's "
                     f"attention instead of {100 * DOSES[-1]:.0f} %: use longer prompts."
                 )
     return evidence.cut_off((WITH,), evidence.arm, evidence.mdm)
@@ -185,7 +186,7 @@ def _combined(
     first = next(iter(parts.values()))[0]
     ids = [id for id in first if all(id in slopes for slopes, _ in parts.values())]
     sums = [sum(signs[place] * slopes[id] for place, (slopes, _) in parts.items()) for id in ids]
-    bound = sum(most for _, most in parts.values())
+    bound = sum(largest for _, largest in parts.values())
     (model, kind), *_ = signs
     return number(
         np.array(sums),

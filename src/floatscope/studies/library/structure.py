@@ -9,7 +9,7 @@ from ...measures import Structure as Measured
 from ...measures.base import Measure
 from ...measures.result import Result
 from ..anchored import together
-from ..claim import Check, Claim, Number, below, said
+from ..claim import Check, Claim, Number, format_number, lies_below
 from ..evidence import Evidence
 from ..numbers import number, of_networks, overall, thirds
 from ..request import Request
@@ -21,7 +21,7 @@ OWN = Rule(
     "Shallow layers of a diffusion model attend to structure, deep layers to content",
     "slope of ln(structure index) over depth in the MDM, which reads the prompt with its gold answer",
     delta=-0.25,
-    more=False,
+    above=False,
     untrained=True,
     holds="Going deeper, this diffusion model turns from structure to content.",
     refuted="Going deeper, this diffusion model does not turn from structure to content.",
@@ -32,7 +32,7 @@ APART = Rule(
     "A diffusion model turns from structure to content more than an autoregressive one",
     "slope of ln(structure index) over depth, MDM − ARM, both reading the same text",
     delta=-0.25,
-    more=False,
+    above=False,
     untrained=True,
     holds="Going deeper, this diffusion model turns from structure to content more than the causal one.",
     refuted="Going deeper, this diffusion model turns to content no more than the causal model does.",
@@ -74,9 +74,9 @@ structure. Token classes know English function words."""
         }
 
     def claims(self, evidence: Evidence) -> list[Claim]:
-        return [self._own(evidence), self._apart(evidence)]
+        return [self._decide_slope(evidence), self._decide_difference(evidence)]
 
-    def _own(self, evidence: Evidence) -> Claim:
+    def _decide_slope(self, evidence: Evidence) -> Claim:
         """Decide claim 6a: the MDM's own slope."""
         bar = "" if evidence.mdm else NO_MDM
         theta, control = _own_trends(evidence, STATE)
@@ -86,8 +86,9 @@ structure. Token classes know English function words."""
         sentence = ""
         if theta:
             sentence = (
-                f"The logarithm of the structure index changes by {said(theta)} over the MDM's depth: "
-                f"by a factor of {np.exp(theta.value):.2g} from the first layer to the last."
+                f"The logarithm of the structure index changes by {format_number(theta)} over the "
+                "MDM's depth: by a factor of "
+                f"{np.exp(theta.value):.2g} from the first layer to the last."
             )
         return judge(
             OWN,
@@ -99,7 +100,7 @@ structure. Token classes know English function words."""
             variants=tuple(variants),
         )
 
-    def _apart(self, evidence: Evidence) -> Claim:
+    def _decide_difference(self, evidence: Evidence) -> Claim:
         """Decide claim 6b: the MDM's slope minus the ARM's, prompt by prompt."""
         theta, sides, bar = _difference(evidence, STATE)
         control = _untrained_difference(evidence, STATE)
@@ -112,8 +113,9 @@ structure. Token classes know English function words."""
         sentence = ""
         if mdm and arm:
             sentence = (
-                f"The logarithm of the structure index changes by {said(mdm)} over the MDM's depth and "
-                f"by {said(arm)} over the ARM's, both reading the same text."
+                f"The logarithm of the structure index changes by {format_number(mdm)} over the "
+                "MDM's depth and by "
+                f"{format_number(arm)} over the ARM's, both reading the same text."
             )
         return judge(
             APART,
@@ -123,7 +125,7 @@ structure. Token classes know English function words."""
             bar=bar,
             sentence=sentence,
             numbers=sides,
-            checks=(Check("the MDM's own slope falls", below(mdm, 0.0)),),
+            checks=(Check("the MDM's own slope falls", lies_below(mdm, 0.0)),),
             variants=tuple(variants),
         )
 

@@ -8,7 +8,7 @@ from ...measures.result import Result
 from ...stats.intervals import SHARES
 from ...stats.thirds import thirds
 from ..anchored import names_of, pseudo_values
-from ..claim import Check, Claim, Number, above, said, short
+from ..claim import Check, Claim, Number, format_number, format_value, lies_above
 from ..evidence import Evidence
 from ..experiments.answer_tracing import ANSWER, SPAN, AnswerTracing, shares
 from ..experiments.base import Experiment
@@ -85,21 +85,24 @@ nothing: between those ends lies the finding."""
         bar = no_answers(evidence.request) or _bar(evidence, result, worth)
         theta = _direct(result, "MDM: direct share", STRAIGHT.level)
         arm = _direct(evidence.result(KEY, evidence.arm), "ARM: direct share", 0.95)
-        first = _held(
+        first = _restored_share(
             result, SPAN, "first", "MDM: in the passage's tokens, first third of the layers"
         )
-        last = _held(result, ANSWER, "last", "MDM: at the answer's rows, last third of the layers")
+        last = _restored_share(
+            result, ANSWER, "last", "MDM: at the answer's rows, last third of the layers"
+        )
         sentence = ""
         if result is not None and theta and worth:
             sentence = (
-                f"The passage's answer is worth {said(worth)} a token to the MDM; {said(theta)} of it come "
-                f"straight from its tokens; {_crossing(result)}."
+                f"The passage's answer is worth {format_number(worth)} a token to the MDM; "
+                f"{format_number(theta)} of it come straight from its tokens; {_crossing(result)}."
             )
         checks = (
             Check(
-                "in the first third of the layers it is in the passage's tokens", above(first, 0.5)
+                "in the first third of the layers it is in the passage's tokens",
+                lies_above(first, 0.5),
             ),
-            Check("in the last third it is at the answer's rows", above(last, 0.5)),
+            Check("in the last third it is at the answer's rows", lies_above(last, 0.5)),
         )
         return [
             judge(
@@ -123,12 +126,12 @@ nothing: between those ends lies the finding."""
 
 def _finding(result: Result) -> str:
     worth = _worth(result, "")
-    if worth is None or not above(worth, LEAST):
-        small = f" ({said(worth)} a token)" if worth else ""
+    if worth is None or not lies_above(worth, LEAST):
+        small = f" ({format_number(worth)} a token)" if worth else ""
         return f"the passage's answer is worth too little to be traced{small}"
     gap = result.data["gap"]
     step = int(gap["step"].values[int(gap.values.argmax())])
-    part = short(float(gap.max() / gap.sum()), "%")
+    part = format_value(float(gap.max() / gap.sum()), "%")
     return f"{_crossing(result)}; {part} of it enters at step {step}"
 
 
@@ -140,11 +143,9 @@ def crossing(result: Result) -> int | None:
 
 
 def _crossing(result: Result) -> str:
-    layer, held = (
-        crossing(result),
-        "the answer's rows hold more of it than its tokens in the passage",
-    )
-    return f"at no layer {held}" if layer is None else f"from the input of layer {layer} on {held}"
+    layer = crossing(result)
+    where = "at no layer" if layer is None else f"from the input of layer {layer} on"
+    return f"{where} the answer's rows hold more of it than its tokens in the passage"
 
 
 def _direct(result: Result | None, label: str, level: float) -> Number | None:
@@ -153,12 +154,12 @@ def _direct(result: Result | None, label: str, level: float) -> Number | None:
     return _of_gap(result, _values(result, "direct"), label, level)
 
 
-def _held(result: Result | None, group: str, which: str, label: str) -> Number | None:
+def _restored_share(result: Result | None, group: str, part: str, label: str) -> Number | None:
     """Return what patching a group restores over the gap, mean over a third of the layers."""
     if result is None:
         return None
     layers = result.data["layer"].values
-    depth = thirds(len(layers))[which]
+    depth = thirds(len(layers))[part]
     values = (
         result.examples["restored"].sel(group=group).isel(layer=depth).mean("layer").sum("step")
     )
@@ -173,8 +174,8 @@ def _of_gap(result: Result, part: np.ndarray, label: str, level: float) -> Numbe
     """
     gap = _gaps(result)
 
-    def share(kept: np.ndarray) -> float:
-        return float(part[kept].sum() / gap[kept].sum())
+    def share(rows: np.ndarray) -> float:
+        return float(part[rows].sum() / gap[rows].sum())
 
     pseudo = pseudo_values(share, names_of(result))
     if pseudo is None:
@@ -209,9 +210,10 @@ def _bar(evidence: Evidence, result: Result | None, worth: Number | None) -> str
         return (
             "No question could be used: it takes gold passages that hold the answer as it stands."
         )
-    if not above(worth, LEAST):  # all of its interval: untrained weights go up and down by as much
+    # The whole interval must lie above: untrained weights go up and down by as much.
+    if not lies_above(worth, LEAST):
         return (
-            f"The passage's answer is worth {said(worth)} a token, not clearly more than {LEAST:g}: there is "
-            "nothing to trace. Ask what the model reads off its passages."
+            f"The passage's answer is worth {format_number(worth)} a token, not clearly more than "
+            f"{LEAST:g}: there is nothing to trace. Ask what the model reads off its passages."
         )
     return ""

@@ -15,7 +15,7 @@ from floatscope.measures.result import Result, summarise
 from floatscope.report import page
 from floatscope.stats.groups import groups
 from floatscope.studies import STUDIES
-from floatscope.studies.anchored import moves, together
+from floatscope.studies.anchored import align_prompts, count_moves
 from floatscope.studies.claim import VERDICTS, Number, as_json
 from floatscope.studies.findings import _order
 from floatscope.studies.library.geometry import _by_kind, _control, _networks, leave_one_out
@@ -183,7 +183,7 @@ def test_page_says_the_level_of_each_family(monkeypatch):
 def test_moves_count_only_places_that_have_an_anchor():
     nan = np.nan
     place = np.array([[1, 1, 2, nan, 2], [nan, nan, nan, nan, 3], [1, 2, 3, 4, 5.0]])
-    np.testing.assert_allclose(moves(place, 1), [1 / 3, nan, 1.0])
+    np.testing.assert_allclose(count_moves(place, 1), [1 / 3, nan, 1.0])
 
 
 def test_leaving_one_out_of_a_mean_gives_the_mean_and_its_error():
@@ -240,7 +240,7 @@ def test_two_prompts_of_one_name_are_not_paired():
     made = summarise(each, None, "m", {})
     twice = Result(made.data, None, made.examples.assign_coords(example=["a", "a"]), "m")
     with pytest.raises(UsageError, match="every id once"):
-        together(twice, twice)
+        align_prompts(twice, twice)
 
 
 @pytest.mark.parametrize("number", ["1", "2", "4", "5", "6a", "6b"])

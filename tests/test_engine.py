@@ -348,7 +348,7 @@ def test_another_request_in_the_same_directory_is_refused(tmp_path):
 def test_shards_of_another_spec_in_the_same_directory_are_refused(tmp_path):
     plan = toy_worker.plan(2)
     execute(plan, tmp_path)
-    with pytest.raises(fs.RunError, match="differ in what they are told"):
+    with pytest.raises(fs.RunError, match="have other specs"):
         execute(Plan(plan.request, plan.worker, (Shard("x", {}), Shard("y", {}))), tmp_path)
 
 

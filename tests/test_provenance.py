@@ -144,7 +144,7 @@ def test_a_run_goes_on_only_with_its_own_data(there, tmp_path):
     command(*words)
     command(*words)  # nothing has changed
     data.write_text(data.read_text() + "\n")
-    with pytest.raises(RunError, match="has changed since .* was begun"):
+    with pytest.raises(RunError, match="has changed since .* was started"):
         command(*words)
     command(*words, "--overwrite")
 
@@ -196,7 +196,7 @@ def test_a_sample_of_shards_is_computed_again_byte_for_byte(there):
 
 def test_verify_sees_other_weights_other_numbers_and_other_answers(there, tmp_path):
     from floatscope.engine import Output
-    from floatscope.studies.verifying import _compared, verify
+    from floatscope.studies.verifying import _compare_shard, verify
 
     [one, *_] = list(verify("run", sample=1, seed=3))
     assert one.exact
@@ -211,26 +211,26 @@ def test_verify_sees_other_weights_other_numbers_and_other_answers(there, tmp_pa
     )
     bent = stored.data[name].copy(deep=True)
     bent[variable].values.reshape(-1)[0] += 0.5
-    near = _compared(shard, stored, Output(stored.data | {name: bent}, stored.meta))
+    near = _compare_shard(shard, stored, Output(stored.data | {name: bent}, stored.meta))
     assert near.largest == pytest.approx(0.5) and not near.differs and not near.exact
     other = {**stored.meta, "model": {**stored.meta["model"], "fingerprint": "0"}}
-    assert "fingerprint was" in _compared(shard, stored, Output(stored.data, other)).differs
+    assert "fingerprint was" in _compare_shard(shard, stored, Output(stored.data, other)).differs
     said = json.loads(json.dumps(stored.meta))
     said["examples"][0]["text"] = "else"
-    assert "said 'else' instead of" in _compared(shard, stored, Output(stored.data, said)).differs
+    assert "'else' instead of" in _compare_shard(shard, stored, Output(stored.data, said)).differs
 
 
 def test_scenes_are_not_compared(there):
     """Another machine's last digit may be another code of a scene, and the measures are compared."""
     from floatscope.engine import Output
-    from floatscope.studies.verifying import _compared
+    from floatscope.studies.verifying import _compare_shard
 
     found = Findings("run")
     shard = next(s for s in found.plan.shards if s.spec["kind"] == "trace")
     now = found.run.read(shard.id)
     shown = now.data["0/page"]
     other = Output(now.data | {"0/page": shown + 1}, now.meta)
-    assert shown.data_vars and _compared(shard, other, now).exact
+    assert shown.data_vars and _compare_shard(shard, other, now).exact
 
 
 def test_verify_fails_where_the_weights_have_changed(there, checkpoints, tmp_path, monkeypatch):

@@ -191,7 +191,7 @@ def test_a_run_whose_log_names_no_registration_is_unregistered(copy, asked, tmp_
     without_wrote_event(copy)
     if broken:
         (copy / "run.json").write_text("{broken")
-    with pytest.raises(RunError, match="begun without a registration"):
+    with pytest.raises(RunError, match="started without a registration"):
         run(asked, copy, registration=earlier)
     run(asked, copy)
     assert Findings(copy).registered is None
@@ -241,7 +241,7 @@ def test_one_that_disagrees_with_the_request_is_refused_by_field(asked, tmp_path
     earlier = tmp_path / "plan.json"
     earlier.write_bytes(registration_of(asked).encode())
     rewritten(earlier, change)
-    with pytest.raises(UsageError, match="does not agree") as error:
+    with pytest.raises(UsageError, match="differs from the requested run") as error:
         run(asked, tmp_path / "run", registration=earlier)
     assert named in str(error.value) and not (tmp_path / "run").exists()
 
@@ -264,7 +264,7 @@ def test_a_run_that_was_begun_without_cannot_be_registered_afterwards(copy, aske
     assert "not registered" in render_report(Findings(copy))
     earlier = tmp_path / "plan.json"
     earlier.write_bytes(registration_of(asked).encode())
-    with pytest.raises(RunError, match="begun without a registration.*--overwrite"):
+    with pytest.raises(RunError, match="started without a registration.*--overwrite"):
         run(asked, copy, registration=earlier)
     run(asked, copy, registration=earlier, overwrite=True)
     assert Findings(copy).registered is not None

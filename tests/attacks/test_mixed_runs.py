@@ -31,7 +31,7 @@ def test_a_model_replaced_during_a_run_ends_it_and_nothing_of_it_is_stored(tmp_p
             monkeypatch.setenv("TOY_WEIGHTS", "second")
 
     with pytest.raises(
-        fs.RunError, match="model toy has changed since .* was begun.*first.*second"
+        fs.RunError, match="model toy has changed since .* was started.*first.*second"
     ):
         execute(toy_worker.plan(5), tmp_path / "run", on_event=other_weights)
     there = Run(tmp_path / "run")
@@ -180,7 +180,7 @@ def test_a_worker_refuses_what_changed_before_it_computes(project, replace):
     run(project, "run")
     sources = Run("run").sources
     replace()
-    with pytest.raises(fs.RunError, match="has changed since the run was begun"):
+    with pytest.raises(fs.RunError, match="has changed since the run was started"):
         make(project.as_json(), {"sources": sources})(
             plan(project).shards[0].spec, lambda done, of: pytest.fail("it was computed")
         )
@@ -256,7 +256,7 @@ def test_nothing_is_added_to_shards_that_do_not_name_their_sources(tmp_path, mon
     with pytest.raises(fs.ModelError):
         execute(plan, tmp_path / "run")
     monkeypatch.setenv("TOY_WEIGHTS", "first")
-    with pytest.raises(fs.RunError, match="do not say what they were computed from"):
+    with pytest.raises(fs.RunError, match="have no record of their sources"):
         execute(plan, tmp_path / "run")
 
 

@@ -52,13 +52,13 @@ def test_a_trace_replaces_a_trace(trace, tmp_path):
 
 def test_a_run_never_replaces_what_is_not_a_run(tmp_path):
     mine = thesis(tmp_path / "thesis")
-    with pytest.raises(fs.RunError, match=r"holds chapter\.tex, which no run"):
+    with pytest.raises(fs.RunError, match=r"holds chapter\.tex, which Floatscope did not write"):
         execute(plan(2), mine, overwrite=True)
     assert (mine / "chapter.tex").read_text() == CHAPTER
     assert [path.name for path in mine.iterdir()] == ["chapter.tex"]
     execute(plan(2), tmp_path / "run")
     thesis(tmp_path / "run" / "notes")
-    with pytest.raises(fs.RunError, match="holds notes, which no run"):
+    with pytest.raises(fs.RunError, match="holds notes, which Floatscope did not write"):
         execute(plan(3), tmp_path / "run", overwrite=True)
     assert len(list(Run(tmp_path / "run").shards.ids())) == 2
 
@@ -124,6 +124,6 @@ def test_a_damaged_file_of_a_run_is_written_anew(tmp_path, name, content):
 def test_a_damaged_question_of_another_run(tmp_path):
     execute(plan(3), tmp_path / "run")
     (tmp_path / "run" / "run.json").write_text("{")
-    with pytest.raises(fs.RunError, match="no shard there answers this request"):
+    with pytest.raises(fs.RunError, match="none of its shards belongs to this request"):
         execute(plan(3, size=70), tmp_path / "run")
     assert len(Run(tmp_path / "run").shards.ids()) == 3

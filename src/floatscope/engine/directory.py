@@ -1,8 +1,8 @@
 """A run directory: the request, the log, and the results.
 
 It holds `run.json` (the request), `log.jsonl` (events, append-only), `shards/`, `manifest.json` (only
-when the run is finished) and `run.lock`. Other files in it belong to others. Reading needs no lock;
-writing goes through `claim`.
+when the run is finished) and `run.lock`. Other programs may keep files in it. Reading needs no lock;
+writing requires `claim`.
 """
 
 import hashlib
@@ -110,10 +110,9 @@ class Run:
         """
         if name := self._differing(sources):
             raise RunError(
-                f"{name} has changed since {self.directory} was begun (its checksum was "
+                f"{name} has changed since {self.directory} was started (its checksum was "
                 f"{self.sources[name][:12]}…, is {sources[name][:12]}…)",
-                "Put back what the run was begun with, choose another --out, or begin anew "
-                "(--overwrite).",
+                "Restore the original, choose another --out, or start again with --overwrite.",
             )
         if not sources.items() <= self.sources.items():
             self._sources = dict(sorted({**self.sources, **sources}.items()))
@@ -179,7 +178,7 @@ class Run:
             self._sources = {}
             self._require_shards_of(plan, damage)
             previous = None
-        # Nothing is stored before the first shard, so there is nothing to go on with or to mix.
+        # Without a stored shard there is nothing to continue or to mix.
         if previous is None or not self.shards.ids():
             self._sources = {}
             atomic.write_json(self.directory / "run.json", {**description, "about": about})
@@ -187,21 +186,21 @@ class Run:
         if not resume:
             raise RunError(
                 f"{self.directory} holds a run already",
-                "Go on with it (--resume), choose another --out, or replace it (--overwrite).",
+                "Continue it with --resume, choose another --out, or replace it with --overwrite.",
             )
         before = previous.pop("about", {})
         previous.pop("sources", None)
         if previous != description:
-            # The fingerprint is the last to differ: it says that, but not what.
+            # A differing fingerprint does not show what differs.
             differing = [
                 line
                 for line in differences(previous, description, "run")
                 if ".fingerprint" not in line
             ]
-            difference = listed(differing) or "run.shards differ in what they are told"
+            difference = listed(differing) or "run.shards have other specs"
             raise RunError(
                 f"{self.directory} holds another run: {difference}",
-                "Choose another --out, or replace it (--overwrite).",
+                "Choose another --out, or replace it with --overwrite.",
             )
         if changed := list(differences(before, about, "about")):
             self.note("changed", what=changed)
@@ -211,13 +210,13 @@ class Run:
         sidecars, _ = self.survey(plan)
         if not sidecars:
             raise RunError(
-                f"{damage.what}, and no shard there answers this request",
-                "Ask what was asked before, with --resume, or choose another --out.",
+                f"{damage.what}, and none of its shards belongs to this request",
+                "Repeat the original request with --resume, or choose another --out.",
             ) from damage
         self.note("rebuilt", what="run.json", why=damage.what, shards=len(sidecars))
 
     def _move_aside(self) -> None:
-        """Move a run of Floatscope out of the way of its replacement; other files are never moved.
+        """Move a run of Floatscope aside before it is replaced; other files are never moved.
 
         It is removed when the new run is complete (`forget_replaced`), and kept beside it until then.
         """
@@ -227,9 +226,9 @@ class Run:
         foreign = sorted(names - OWN)
         if foreign:
             raise RunError(
-                f"{self.directory} holds {foreign[0]}, which no run of Floatscope wrote: nothing there "
-                "is overwritten",
-                "Choose another --out, or move what is yours out of it.",
+                f"{self.directory} holds {foreign[0]}, which Floatscope did not write: nothing is "
+                "overwritten",
+                "Choose another --out, or move your own files elsewhere.",
             )
         if "run.json" not in names:
             return
@@ -239,7 +238,7 @@ class Run:
         if why:
             raise RunError(
                 f"{self.directory} is {why}: it cannot be moved aside",
-                "Start from another directory, and name the run's own.",
+                "Run the command from another directory, and give the run's real path.",
             )
         with lock.hold(self.directory / "run.lock"):
             try:
@@ -349,5 +348,5 @@ def _require_manifest(manifest: dict[str, Any], path: Path) -> None:
 def _damaged(path: Path, error: untrusted.Unreadable) -> Unreadable:
     return Unreadable(
         f"{path} is damaged: it {error.what}",
-        "Run the same command again with --resume: it is written anew, the shards are kept.",
+        "Run the same command again with --resume: it is written again, and the shards are kept.",
     )

@@ -220,9 +220,9 @@ class _Driver:
             sources = sources_of(report.data)
             if sources and not all(info["sources"] for info in self.sidecars.values()):
                 raise RunError(
-                    f"shards in {self.run.directory} do not say what they were computed from: nothing is "
-                    "added to them",
-                    "Choose another --out, or begin anew (--overwrite).",
+                    f"shards in {self.run.directory} have no record of their sources: no shards "
+                    "are added",
+                    "Choose another --out, or start again with --overwrite.",
                 )
             self.run.pin(sources)
         except RunError as error:

@@ -32,7 +32,7 @@ class Limits:
             if not seconds > 0:
                 raise UsageError(
                     f"{name} is {seconds:g}, expected a number of seconds above 0",
-                    "Give it some seconds.",
+                    "Give a positive number of seconds.",
                 )
 
     @property

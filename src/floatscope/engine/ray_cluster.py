@@ -42,10 +42,10 @@ class Cluster:
             self._query = threading.Thread(target=self._ask, daemon=True)
             self._query.start()
         if timestamp - self._answered > _HEAD_SECONDS:
-            raise lost_cluster("its head no longer answers")
+            raise cluster_error("its head no longer answers")
         if self._machines is not None and self._node not in (None, *self._machines):
             reason = "this machine is no longer a part of it"
-            raise lost_cluster(reason if self._machines else "no machine is left")
+            raise cluster_error(reason if self._machines else "no machine is left")
 
     def free(self) -> str:
         """Describe the CPUs and GPUs available to another worker, as of the latest answer."""
@@ -78,11 +78,11 @@ def run_in_thread(ray: Any, steps: list[Callable[[], None]]) -> None:
         atexit.unregister(ray.shutdown)
 
 
-def lost_cluster(reason: str) -> RunError:
+def cluster_error(reason: str) -> RunError:
     """Return the error for a lost cluster."""
     return RunError(
         f"the Ray cluster is lost: {reason}",
-        "What was stored is kept: start Ray again, then run it again with --resume.",
+        "Stored shards are kept: restart Ray, then run the command again with --resume.",
     )
 
 

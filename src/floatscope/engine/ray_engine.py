@@ -17,7 +17,7 @@ from ..errors import RunError
 from .hanging import HangTimer, Limits, ListeningClock
 from .jobs import Done, Failed, Job, JobQueue, ProgressListener, Report, Reports, Waiting
 from .plan import Plan
-from .ray_cluster import Cluster, check_address, import_ray, lost_cluster, run_in_thread
+from .ray_cluster import Cluster, check_address, cluster_error, import_ray, run_in_thread
 from .work import WorkerHost
 
 _POLL_SECONDS = 0.5
@@ -65,7 +65,7 @@ class RayWorkers:
         try:
             yield from self._run(ray, plan, queue, listener, actors)
         except ConnectionError as error:
-            raise lost_cluster(str(error)) from error
+            raise cluster_error(str(error)) from error
         finally:
             run_in_thread(ray, [actor.end for actor in actors] + [ray.shutdown] * starts_ray)
 
@@ -146,8 +146,8 @@ class RayWorkers:
                     if failed_starts > _FAILED_STARTS:
                         yield from reports
                         raise RunError(
-                            f"Ray workers end before they start: {actor.end_reason[-500:]}",
-                            "Floatscope must be installed, in this version, on every machine.",
+                            f"Ray workers stop before they are ready: {actor.end_reason[-500:]}",
+                            "Install this version of Floatscope on every machine.",
                         )
                 elif actor.job:
                     last_active = time.monotonic()

@@ -63,7 +63,9 @@ def encode(shard: str, key: str, output: Output) -> bytes:
     """Encode an output as the bytes of a shard's file."""
     meta = as_json(output.meta, f"the meta of shard {shard}")
     if not isinstance(meta.get("left_out", []), list):
-        raise UsageError(f"meta['left_out'] of shard {shard} is not a list", "List what and why.")
+        raise UsageError(
+            f"meta['left_out'] of shard {shard} is not a list", "Give a list of {what, why}."
+        )
     packed = {name: _pack(shard, name, output.data[name]) for name in sorted(output.data)}
     frames = {name: _ZSTD.compress(content, asbytes=True) for name, content in packed.items()}
     header = {
@@ -218,7 +220,7 @@ class Shards:
 
     def write(self, shard: str, data: bytes) -> dict[str, Any]:
         """Store encoded bytes, then the sidecar that makes them count; return the sidecar."""
-        # An old sidecar beside a new file would only cost a second computation, but why.
+        # An old sidecar beside a new file would only cause a second computation.
         self.sidecar(shard).unlink(missing_ok=True)
         atomic.write(self.path(shard), data)
         header, _ = _header(io.BytesIO(data))
@@ -257,7 +259,7 @@ class Shards:
         if info != _sidecar(header, digest, size):
             raise Damaged("its sidecar and its file disagree")
         if info["schema"] != SCHEMA or info["shard"] != shard:
-            raise Damaged("it is another shard, or another version's")
+            raise Damaged("it is another shard, or another version wrote it")
         if key is not None and info["key"] != key:
             raise Damaged("it answers another request")
         return dict(info)

@@ -19,12 +19,12 @@ def names_of(result: Result) -> list[str]:
 
 
 def by_prompt(values: np.ndarray, names: Sequence[str]) -> np.ndarray:
-    """Average over the controls that traced a prompt: the prompts are the sample."""
+    """Average values over the controls that traced a prompt, so that prompts are the sample."""
     prompts = np.array(names)
     return np.array([np.nanmean(values[prompts == name]) for name in dict.fromkeys(names)])
 
 
-def together(*results: Result) -> tuple[list[str], list[np.ndarray]]:
+def align_prompts(*results: Result) -> tuple[list[str], list[np.ndarray]]:
     """Return the ids of the prompts that all results share, and their indices in each result.
 
     A repeated id is an error.
@@ -32,7 +32,7 @@ def together(*results: Result) -> tuple[list[str], list[np.ndarray]]:
     return pair(*(names_of(result) for result in results))
 
 
-def moves(place: np.ndarray, axis: int) -> np.ndarray:
+def count_moves(place: np.ndarray, axis: int) -> np.ndarray:
     """Return how often the anchor differs from the next anchor along `axis`, by example; NaN below two."""
     ahead = np.moveaxis(place, axis, -1)
     flat = ahead.reshape(len(place), -1, ahead.shape[-1])  # (example, …, along)

@@ -110,7 +110,7 @@ class Claim:
     verdict: str
     sentence: str  # what was measured
     numbers: tuple[Number, ...]  # the primary quantity first
-    study: str  # whose it is
+    study: str  # the study that decides it
     plain: str = ""  # the finding in one sentence without numbers
     why: str = ""  # which test decided, or what would
     rule: str = ""  # as it was written down before the run

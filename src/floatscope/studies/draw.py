@@ -65,7 +65,7 @@ def dots(
     return figure
 
 
-def of_measure(evidence: Evidence, key: str, title: str, alt: str) -> list[Picture]:
+def draw_measure(evidence: Evidence, key: str, title: str, alt: str) -> list[Picture]:
     """Return a measure's figure for every model, with its untrained control drawn lightly."""
     pictures = []
     for model, result in evidence.results(key).items():
@@ -77,7 +77,7 @@ def of_measure(evidence: Evidence, key: str, title: str, alt: str) -> list[Pictu
     return pictures
 
 
-def of_answers(
+def draw_answers(
     evidence: Evidence, settings: Sequence[str], name: str, title: str, alt: str
 ) -> Picture:
     """Return a figure with the share of right answers in each setting, for every model."""

@@ -57,19 +57,18 @@ class Findings(Evidence):
         manifest = run.manifest()
         if manifest is None:
             raise RunError(
-                f"the run in {directory} is not finished", "Go on with it: --resume, same --out."
+                f"the run in {directory} is not finished",
+                "Continue it with --resume and the same --out.",
             )
         request = request_of(description["request"], str(directory))
         unknown = [name for name in request.studies if name not in STUDIES]
         if unknown:
-            # A plugin is never imported because a directory names it: it may be anyone's.
+            # A plugin is never imported because a directory names it: its author is unknown.
             plugins = " ".join(f"--plugin {plugin}" for plugin in request.plugins)
             remedy = (
-                f"It came with {plugins}: say so again."
-                if plugins
-                else "Use the version that ran it."
+                f"Load its plugins again: {plugins}." if plugins else "Use the version that ran it."
             )
-            reason = f"holds a study {unknown[0]!r}, which is not known here"
+            reason = f"holds a study {unknown[0]!r}, which is not installed"
             known_studies = tuple(name for name in request.studies if name in STUDIES)
             if not known_studies:
                 raise RunError(f"{directory} {reason}", remedy)
@@ -312,12 +311,15 @@ def _measured(request: Request) -> dict[str, Measure]:
 
 
 def _as_run(run: Run, request: Request) -> Plan:
-    """The plan that was run. Where a study of it is not known here, questions are asked in fewer settings:
-    then a shard of answers says itself which setting it holds."""
+    """Return the plan that was run.
+
+    If one of its studies is not installed, the plan has fewer settings; a shard of answers then names its own
+    setting.
+    """
     manifest = run.manifest() or {"result": {"shards": []}}
     lying = {shard["shard"] for shard in manifest["result"]["shards"]}
     try:
-        # so many more of studies that are not known here
+        # room for the shards of studies that are not installed
         full_plan = plan(request, limit=2 * len(lying) + 1000)
     except UsageError as error:
         raise RunError(

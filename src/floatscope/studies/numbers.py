@@ -32,7 +32,7 @@ def overall(
 ) -> Number | None:
     """The mean over layers (all, or some) and whatever else the value has, example by example.
 
-    Of several untrained networks on the same prompts it is the mean over these, as `of_networks`.
+    Of several untrained networks on the same prompts it is the mean over these, as `average_networks`.
     """
     if results is None:
         return None
@@ -47,7 +47,7 @@ def overall(
     values, first = np.stack(arrays), networks[0].data
     bounds = bounds_of(xr.DataArray(values), first[name].attrs)
     if isinstance(results, Sequence):
-        return of_networks(values, label, unit, level=level, bounds=bounds)
+        return average_networks(values, label, unit, level=level, bounds=bounds)
     null = None
     if f"{name}_null" in first:
         nulls = _chosen(first[f"{name}_null"], layers).values
@@ -55,7 +55,7 @@ def overall(
     return number(values[0], label, unit, level=level, null=null, bounds=bounds, smooth=True)
 
 
-def of_networks(
+def average_networks(
     values: Float[np.ndarray, "k n"],
     label: str,
     unit: str = "",
@@ -121,7 +121,7 @@ def number(
     return Number(label, middle, low, high, null, unit, n, level, Sample(values, interval))
 
 
-def beyond_networks(
+def subtract_controls(
     trained: Mapping[str, float],
     controls: Sequence[Mapping[str, float]],
     label: str,

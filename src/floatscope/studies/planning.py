@@ -93,7 +93,7 @@ def plan(request: Request, limit: int = MOST) -> Plan:
     if len(shards) > limit:
         raise UsageError(
             f"more than {limit:,} shards",
-            "Lower --limit and --questions, or raise it: --set shard=32.",
+            "Lower --limit and --questions, or use larger shards: --set shard=32.",
         )
     return Plan(request.as_json(), WORKER, tuple(shards))
 

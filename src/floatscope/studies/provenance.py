@@ -107,9 +107,9 @@ def folder_of(run: Mapping[str, Any], request: Request, where: Path) -> Path:
     folder = made_in if missing else Path()
     if missing and not all(exists(located(path, folder)) for path in paths):
         moved = (
-            "Put it there again (a link will do), or say with --model or --data where it is now."
+            "Restore it (a link is enough), or give its new path with --model or --data."
             if missing[0].startswith(("/", "~"))
-            else f"Do it in the folder that has it; the run was made in {folder}."
+            else f"Run the command in the folder that has it; the run was made in {folder}."
         )
         raise UsageError(f"{where}: {missing[0]}, which the run read, is not here", moved)
     for path, digest in digests.items():
@@ -142,4 +142,4 @@ def _digest(path: Path) -> str:
         with opened(path) as content:
             return hashlib.file_digest(content, "sha256").hexdigest()
     except (FileNotFoundError, Unreadable) as error:
-        raise UsageError(f"{path} cannot be read: {error}", "Give a file.") from error
+        raise UsageError(f"{path} cannot be read: {error}", "Give the path of a file.") from error

@@ -105,13 +105,13 @@ class Registration(_Part):
     def differences(self, other: "Registration") -> list[str]:
         """Name every field that differs, except the version and the code."""
         methods = {"__all__": {"claims": {"__all__": {"method"}}}}
-        left, right = (
+        fields, other_fields = (
             registration.model_dump(
                 mode="json", exclude={"floatscope": True, "code": True, "runs": methods}
             )
             for registration in (self, other)
         )
-        lines = [*differences(left, right, "registration")]
+        lines = [*differences(fields, other_fields, "registration")]
         for name in (n for n in self.runs if n in other.runs):
             before, after = self.runs[name].claims, other.runs[name].claims
             for number in (n for n in before if n in after):
@@ -131,7 +131,7 @@ class Registered:
 
 
 def registration_of(request: Request) -> Registration:
-    """Write the registration of a request, before anything is run."""
+    """Create the registration of a request, before the run."""
     parts = {"run": request} | {
         f"extra-{i}": extra for i, extra in enumerate(request.extra_runs, 1)
     }
@@ -173,8 +173,8 @@ def read_registration(path: Path, request: Request) -> bytes:
     earlier = _decode(data, path, UsageError)
     if conflicts := earlier.differences(registration_of(request)):
         raise UsageError(
-            f"{path} does not agree with what is asked: {listed(conflicts)}",
-            "Ask for what was registered; or register what you ask for, in a new file, before it is run.",
+            f"{path} differs from the requested run: {listed(conflicts)}",
+            "Run the registered settings, or register the new settings in another file before the run.",
         )
     return data
 
@@ -182,9 +182,9 @@ def read_registration(path: Path, request: Request) -> bytes:
 def registration_for(
     request: Request, directory: Path | str, *, overwrite: bool, registration_path: Path | None
 ) -> bytes | None:
-    """Return the registration to write before the first shard; None if the run was begun without one.
+    """Return the registration to write before the first shard; None if the run was started without one.
 
-    A run that has stored a shard keeps the registration that it was begun with, and cannot get one
+    A run that has stored a shard keeps the registration with which it was started, and cannot get one
     afterwards.
     """
     earlier = None if registration_path is None else read_registration(registration_path, request)
@@ -199,18 +199,18 @@ def registration_for(
             else f"with another registration than {registration_path}"
         )
         raise RunError(
-            f"{directory} was begun {history}",
-            "A registration comes before the first shard: choose another --out, or begin anew "
-            "(--overwrite).",
+            f"{directory} was started {history}",
+            "A registration comes before the first shard: choose another --out, or start again "
+            "with --overwrite.",
         )
     return None if stored is None else stored.data
 
 
 def registered(run: Run) -> Registered | None:
-    """Read a run's registration; None if it was begun without one. Refuse a registration that was changed.
+    """Read a run's registration; None if it was started without one. Refuse a registration that was changed.
 
-    The log records with which registration the run was begun. If run.json holds a checksum as well, the file
-    must match both. A damaged run.json is written again and is not consulted.
+    The log records with which registration the run was started. If run.json holds a checksum as well, the
+    file must match both. A damaged run.json is written again and is not consulted.
     """
     noted = _noted(run)
     if noted is None:
@@ -224,13 +224,13 @@ def registered(run: Run) -> Registered | None:
     try:
         data = read_bytes(path, _LIMIT)
     except (FileNotFoundError, Malformed) as error:
-        raise RunError(f"{path}, which the run was begun with, cannot be read", remedy) from error
+        raise RunError(f"{path}, with which the run was started, cannot be read", remedy) from error
     actual = hashlib.sha256(data).hexdigest()
     for file, expected in (("log.jsonl", digest), ("run.json", _pinned(run) or digest)):
         if actual != expected:
             raise RunError(
-                f"{path} was changed after the run was begun: its sha256 is {actual[:12]}…, and {file} says "
-                f"{expected[:12]}…",
+                f"{path} was changed after the start of the run: its sha256 is {actual[:12]}…, and "
+                f"{file} says {expected[:12]}…",
                 remedy,
             )
     return Registered(_decode(data, path, RunError), data, digest, written)
@@ -253,7 +253,7 @@ def changed_rules(earlier: Registration, request: Request) -> list[str]:
 
 
 def changed_code(earlier: Registration) -> str:
-    """Say that other code decides here than was registered; "" if it is the same."""
+    """Report that the code differs from the registered code; "" if it is the same."""
     code = code_digest()
     if earlier.code == code:
         return ""
@@ -355,6 +355,6 @@ def _decode(data: bytes, path: Path, kind: type[FloatscopeError]) -> Registratio
         field = ".".join(map(str, why["loc"])) if why else ""
         reason = f"{field:.120}: {why['msg']:.200}" if why else str(error)
         raise kind(
-            f"{path} is no registration that this version reads: {reason}",
-            "Use the version that wrote it, or write it again (--register-only).",
+            f"{path} is not a registration that this version can read: {reason}",
+            "Use the version that wrote it, or write it again with --register-only.",
         ) from error

@@ -14,7 +14,7 @@ import pandas as pd
 from ..measures.base import Measure
 from ..registry import STUDIES, Registry
 from .claim import Claim
-from .draw import Picture, of_measure
+from .draw import Picture, draw_measure
 from .evidence import Evidence
 from .experiments.base import Experiment
 from .request import Request
@@ -139,7 +139,7 @@ class Study:
         return [
             picture
             for key, (title, alt) in shows.items()
-            for picture in of_measure(evidence, key, title, alt)
+            for picture in draw_measure(evidence, key, title, alt)
         ]
 
 

@@ -1,6 +1,6 @@
 """Compute some shards of a finished run again, and compare them with what is stored.
 
-What a run says of its models, data and versions is a promise, and this tests it. On the same kind of machine
+This tests what a run states about its models, data and versions. On the same kind of machine
 a shard is identical byte for byte. On another machine the last digits of floating-point sums may differ, and
 so may a token at a near-tie.
 """
@@ -30,7 +30,7 @@ _ELSEWHERE = ("device", "name")  # of a model: where it ran, and what its place 
 
 @dataclass(frozen=True)
 class ShardCheck:
-    """One shard that was computed again: the largest difference, and what differs; NaN: not comparable."""
+    """The comparison of a recomputed shard with the stored one. A difference of NaN: not comparable."""
 
     shard: str
     work: str  # trace, ask or control; and the model
@@ -62,7 +62,7 @@ def verify(
     shards = [shard for part in parts for shard in part.plan.shards]
     if not all("stop" in shard.spec for shard in shards):  # see `findings._as_run`
         raise RunError(
-            f"{directory} holds other shards than its run.json asks for now",
+            f"{directory} holds other shards than its run.json requests",
             "Verify it with the version that ran it; or run.json was changed: copy it again.",
         )
     for shard in _chosen(shards, sample, seed):
@@ -109,7 +109,7 @@ def _compare_shard(shard: Shard, stored: Output, recomputed: Output) -> ShardChe
         return ShardCheck(shard.id, work, float("nan"), differs)
     stored_arrays, again_arrays = _measured(stored), _measured(recomputed)
     if stored_arrays.keys() != again_arrays.keys():
-        return ShardCheck(shard.id, work, float("nan"), "other data: another version?")
+        return ShardCheck(shard.id, work, float("nan"), "other arrays: another version?")
     largest, differs = 0.0, ""
     for name, array in stored_arrays.items():
         other = np.asarray(again_arrays[name])
@@ -127,7 +127,7 @@ def _compare_shard(shard: Shard, stored: Output, recomputed: Output) -> ShardChe
         pairs = [(a, b) for a, b in zip(*texts, strict=False) if a != b]
         differs = "another number of answers"
         if pairs:
-            differs = f"said {pairs[0][1]!r:.60} instead of {pairs[0][0]!r:.60}"
+            differs = f"{pairs[0][1]!r:.60} instead of {pairs[0][0]!r:.60}"
     return ShardCheck(shard.id, work, largest, differs)
 
 

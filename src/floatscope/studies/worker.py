@@ -77,8 +77,8 @@ def make(
 ) -> Callable[[dict[str, Any], Tick], Output]:
     """Create the worker of a run.
 
-    `context` holds the folder in which relative paths begin, the checksums of sources that the run was begun
-    with, the run's directory, and the number of workers on this machine.
+    `context` holds the folder in which relative paths begin, the checksums of sources with which the run
+    was started, the run's directory, and the number of workers on this machine.
     """
     main_request = Request(**request)
     plugins = plugin_digests(main_request.plugins)
@@ -96,7 +96,7 @@ def make(
         )
     )
     pinned = Sources(context.get("sources", {}))
-    # What is wrong with its data is said before the first shard.
+    # Errors in the data are raised before the first shard.
     pinned.require(part(0).sources | plugins)
 
     def work(spec: dict[str, Any], tick: Tick) -> Output:
@@ -119,8 +119,8 @@ class Sources:
         for name, checksum in sources.items():
             if self.pinned.setdefault(name, checksum) != checksum:
                 raise RunError(
-                    f"{name} has changed since the run was begun",
-                    "Put back what the run was begun with, choose another --out, or begin anew "
+                    f"{name} has changed since the run was started",
+                    "Restore the original, choose another --out, or start again with "
                     "(--overwrite).",
                 )
 

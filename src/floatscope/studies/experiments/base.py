@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from ...decode import AnySampler
     from ...instrument import Model
 
-Tick = Callable[[], None]  # a sign of life
+Tick = Callable[[], None]  # a heartbeat
 
 
 class Unusable(UsageError):
@@ -47,7 +47,7 @@ class ExperimentContext:
     condition: Condition
     records: tuple[Record, ...]
     pool: Pool
-    questions: int  # that are asked; those behind them are for choosing
+    questions: int  # number asked; later records are for choosing
     seed: int = 0
     trained: bool = True
     skip_bad: bool = False  # a prompt that does not fit is left out

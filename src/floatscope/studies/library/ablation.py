@@ -15,7 +15,7 @@ from ..evidence import Evidence
 from ..experiments.base import Experiment
 from ..experiments.head_ablation import COPY, EVIDENCE, MEAN, HeadAblation, heads_of, norms_of
 from ..long_answers import no_answers, no_passages
-from ..numbers import beyond_networks, number
+from ..numbers import number, subtract_controls
 from ..request import Request
 from ..study import Shows, Study
 from ..verdict import CAUSAL, MDM, Rule, judge, other_deltas, vary
@@ -211,19 +211,19 @@ def _beyond(result: Result | None, choice: str, label: str, unit: str = "points"
     """
     chosen, matched = _losses(result, choice, unit)
     bounds = SHARES if unit == "points" else None
-    return beyond_networks(
+    return subtract_controls(
         chosen, matched, label, unit, level=NEEDED.level, bounds=bounds, most_free=FREE
     )
 
 
 def _untrained(controls: Sequence[Result], choice: str, unit: str = "points") -> Number | None:
-    """Return the same for a further untrained network, if several controls show where it would be."""
+    """Return the same difference for one further untrained network, estimated from several controls."""
     negative = []
     for result in controls:
         chosen, matched = _losses(result, choice, unit)
         negative.append({n: float(np.mean([o[n] for o in matched])) - x for n, x in chosen.items()})
     nothing = dict.fromkeys((name for losses in negative for name in losses), 0.0)
-    estimate = beyond_networks(nothing, negative, "untrained MDM", unit, level=NEEDED.level)
+    estimate = subtract_controls(nothing, negative, "untrained MDM", unit, level=NEEDED.level)
     if estimate is None or unit != "points" or estimate.low is None or estimate.high is None:
         return estimate
     low, high = np.clip((estimate.low, estimate.high), *DIFFERENCES)

@@ -11,10 +11,10 @@ from ...measures.library.strongest import NAMES
 from ...measures.result import Result
 from ...stats.existence import LEAST, real_layers
 from ...stats.intervals import DIFFERENCES, SHARES
-from ..anchored import by_halves, moves, names_of, together
+from ..anchored import align_prompts, by_halves, count_moves, names_of
 from ..claim import Check, Claim, Number, format_number, lies_above
 from ..evidence import Evidence
-from ..numbers import number, of_networks
+from ..numbers import average_networks, number
 from ..verdict import ARM, MDM, Rule, judge, other_deltas, vary
 
 BINS = 10  # places of a text, in which anchors are the same or not
@@ -132,7 +132,7 @@ def _first_apart(
     if results[0] is None or results[1] is None:
         return None
     arm, mdm = (_first(result) for result in results if result is not None)
-    _, rows = together(results[0], results[1])
+    _, rows = align_prompts(results[0], results[1])
     return np.asarray(arm[rows[0]] - mdm[rows[1]])
 
 
@@ -149,7 +149,9 @@ def _of_controls(evidence: Evidence, key: str) -> Number | None:
     if len(differences) < 2 or len({len(difference) for difference in differences}) > 1:
         return None
     label = "position 0, ARM − MDM, untrained"
-    return of_networks(np.stack(differences), label, "points", level=SINK.level, bounds=DIFFERENCES)
+    return average_networks(
+        np.stack(differences), label, "points", level=SINK.level, bounds=DIFFERENCES
+    )
 
 
 def _at_first(result: Result, rule: str = "") -> np.ndarray:
@@ -250,7 +252,7 @@ def _at_state(
     results = [evidence.result(key, model) for model in (evidence.mdm, evidence.arm)]
     if results[0] is None or results[1] is None:
         return None, unknown, unknown, _BOTH
-    names, _ = together(results[0], results[1])
+    names, _ = align_prompts(results[0], results[1])
     sides = [_anchors(evidence, key, model, names) for model in (evidence.mdm, evidence.arm)]
     if sides[0] is None or sides[1] is None:
         return None, unknown, unknown, NO_CONTROLS
@@ -308,7 +310,7 @@ def _layer_moves(
         for half in (first, ~first):
             real = side.real(np.flatnonzero(~half), rule)
             if half.any() and real.sum() > 1:
-                values[half] = moves(side.place[half][:, real], 1)
+                values[half] = count_moves(side.place[half][:, real], 1)
         return values
 
     of_mdm, of_arm = measure_moves(mdm), measure_moves(arm)

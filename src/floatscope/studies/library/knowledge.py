@@ -9,7 +9,7 @@ from ...stats.intervals import DIFFERENCES
 from ...tasks.conditions import Condition
 from ...tasks.world_questions import has_known, passages_of
 from ..claim import Check, Claim, Number, Variant, format_number, format_value, lies_above
-from ..draw import Picture, of_answers
+from ..draw import Picture, draw_answers
 from ..evidence import Evidence
 from ..gains import TWICE, Gains, Unpaired, aligned
 from ..long_answers import no_answers
@@ -166,7 +166,7 @@ them. A difference from 1.5 times has an interval where a ratio of small gains h
         if not names:
             return []
         alt = "Share of right answers in every condition, for every model, with 95 % intervals."
-        return [of_answers(evidence, names, "knowledge", "Right answers by condition", alt)]
+        return [draw_answers(evidence, names, "knowledge", "Right answers by condition", alt)]
 
 
 def _words(number: Number | None) -> str:

@@ -14,7 +14,7 @@ from ...stats.intervals import DIFFERENCES, SHARES
 from ..claim import Claim, Number, format_number
 from ..draw import Picture
 from ..evidence import Evidence
-from ..numbers import beyond_networks, number, of_networks, overall
+from ..numbers import average_networks, number, overall, subtract_controls
 from ..request import Request
 from ..study import Shows, Study
 from ..verdict import CAUSAL, MDM, Rule, judge, other_deltas, vary
@@ -97,7 +97,7 @@ not testable: no diffusion model, fewer than two controls, or fewer than two dec
             label: str, values_of: Callable[[Result | None], dict[str, float]]
         ) -> Number | None:
             networks = [values_of(control) for control in controls]
-            return beyond_networks(
+            return subtract_controls(
                 values_of(result),
                 networks,
                 label,
@@ -110,7 +110,7 @@ not testable: no diffusion model, fewer than two controls, or fewer than two dec
         by_network = [
             [values.get(name, np.nan) for name in by_prompt] for values in map(_values, controls)
         ]
-        untrained = of_networks(
+        untrained = average_networks(
             np.array(by_network), "untrained networks: the same difference", "points"
         )
         before_reveal = _estimate(result, "early", "MDM: known before the reveal")

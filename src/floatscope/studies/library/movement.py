@@ -11,7 +11,7 @@ from ...stats.existence import real_layers
 from ...stats.intervals import Sample
 from ...stats.intervals.student import Interval
 from ...stats.movement import moving_layers
-from ..anchored import together
+from ..anchored import align_prompts
 from ..claim import Claim, Number, format_number
 from ..evidence import Evidence
 from ..long_answers import LONG, at_length, content_tokens
@@ -163,7 +163,7 @@ def _step_moves(
         bar = "No diffusion model whose rows see the whole canvas was in the run: add one with --model."
         return STEPS, None, None, bar
     controls = evidence.controls(KEY, evidence.mdm)
-    _, places = together(result, strength, *controls)
+    _, places = align_prompts(result, strength, *controls)
     content = result.examples["content"].values[places[0]]
     moved = result.examples[value].transpose("example", "layer").values[places[0]]
     rule = STEPS.for_layers(moved.shape[1])

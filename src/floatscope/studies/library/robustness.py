@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from ..claim import Check, Claim, Number, format_number, format_value, lies_above, lies_below
-from ..draw import Picture, of_answers
+from ..draw import Picture, draw_answers
 from ..evidence import Evidence
 from ..long_answers import no_answers
 from ..numbers import number
@@ -113,7 +113,7 @@ not testable: a model answers less than 25 % to begin with, or loses less than h
             return []
         title = "Right answers with less attention on anchors, or on random columns"
         alt = f"{title}: 5, 10, 20 and 30 points less, for every model, with 95 % intervals."
-        return [of_answers(evidence, names, "robustness", title, alt)]
+        return [draw_answers(evidence, names, "robustness", title, alt)]
 
 
 def setting_name(dose: float, kind: str) -> str:

@@ -8,10 +8,10 @@ from ...measures import AttentionEntropy
 from ...measures import Structure as Measured
 from ...measures.base import Measure
 from ...measures.result import Result
-from ..anchored import together
+from ..anchored import align_prompts
 from ..claim import Check, Claim, Number, format_number, lies_below
 from ..evidence import Evidence
-from ..numbers import number, of_networks, overall, thirds
+from ..numbers import average_networks, number, overall, thirds
 from ..request import Request
 from ..study import Shows, Study
 from ..verdict import MDM, Rule, judge, other_deltas, vary
@@ -173,10 +173,10 @@ def _untrained_difference(evidence: Evidence, key: str) -> Number | None:
     if len({len(gap) for gap in gaps}) != 1:
         return None
     label = "untrained: slope of ln(index), MDM − ARM"
-    return of_networks(np.stack(gaps), label, level=APART.level)
+    return average_networks(np.stack(gaps), label, level=APART.level)
 
 
 def _slopes(mdm: Result, arm: Result) -> tuple[np.ndarray, np.ndarray]:
     """Return both models' slopes, on the prompts that both have."""
-    _, places = together(mdm, arm)
+    _, places = align_prompts(mdm, arm)
     return mdm.examples["trend"].values[places[0]], arm.examples["trend"].values[places[1]]

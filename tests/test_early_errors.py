@@ -95,7 +95,7 @@ def test_a_command_that_cannot_work_is_refused_with_its_remedy(place, ended, com
     assert sorted(place.iterdir()) == before
 
 
-def test_from_python_too(place):
+def test_a_request_from_python_that_cannot_work_is_refused(place):
     fields = {"studies": ["floating"], "models": ["LLaDA"], "limit": 2, "length": 8}
     fields |= {"data": "world:one", "view": 0, "questions": 2}
     with pytest.raises(UsageError, match="no such field"):
@@ -119,7 +119,7 @@ def test_the_outline_is_what_loading_finds(checkpoints, models):
         )
 
 
-def test_what_takes_more_than_small_files_is_left_to_loading(tmp_path):
+def test_models_that_need_more_than_small_files_have_no_outline(tmp_path):
     assert outlined(ModelSpec("owner/name")) is None
     (tmp_path / "empty").mkdir()
     with pytest.raises(ModelError, match="has no config.json"):

@@ -102,7 +102,7 @@ def test_run_json_holds_checksums_of_what_was_read(project):
     assert list(Findings(project / "run").models) == ["ours"]
 
 
-def test_it_is_repeated_from_elsewhere_to_the_same_bytes(project, tmp_path, monkeypatch):
+def test_a_run_repeated_from_another_folder_gives_the_same_bytes(project, tmp_path, monkeypatch):
     """The run's directory was moved, and whoever repeats it stands somewhere else."""
     shutil.copytree(project / "run", tmp_path / "moved")
     monkeypatch.chdir(tmp_path)
@@ -116,14 +116,14 @@ def test_it_is_repeated_from_elsewhere_to_the_same_bytes(project, tmp_path, monk
     assert "report.html" in report
 
 
-def test_a_flag_comes_before_what_was_stored(there, tmp_path):
+def test_a_flag_overrides_the_stored_request(there, tmp_path):
     command("study", "--config", "run/run.json", "--limit", 3, "--out", tmp_path / "more", *MINE)
     asked = [Findings(run).request for run in (there / "run", tmp_path / "more")]
     assert asked[1] == asked[0].model_copy(update={"limit": 3})
 
 
 @pytest.mark.parametrize("name", ["questions.jsonl", "mine.py"])
-def test_what_has_changed_is_named_before_anything_runs(there, tmp_path, name):
+def test_changed_files_are_named_before_the_run(there, tmp_path, name):
     before = (there / name).read_text()
     (there / name).write_text(before + "\n")
     try:
@@ -134,7 +134,7 @@ def test_what_has_changed_is_named_before_anything_runs(there, tmp_path, name):
     assert not (tmp_path / "again").exists()
 
 
-def test_a_run_goes_on_only_with_its_own_data(there, tmp_path):
+def test_a_run_is_not_resumed_with_changed_data(there, tmp_path):
     data = tmp_path / "q.jsonl"
     shutil.copy(there / "questions.jsonl", data)
     words = (
@@ -149,7 +149,7 @@ def test_a_run_goes_on_only_with_its_own_data(there, tmp_path):
     command(*words, "--overwrite")
 
 
-def test_what_is_not_here_is_named(there, tmp_path, monkeypatch):
+def test_missing_files_are_named(there, tmp_path, monkeypatch):
     run = json.loads((there / "run" / "run.json").read_text())
     run["about"]["folder"] = str(tmp_path / "gone")
     file = tmp_path / "run.json"
@@ -194,7 +194,7 @@ def test_a_sample_of_shards_is_computed_again_byte_for_byte(there):
     assert "✗" not in said
 
 
-def test_verify_sees_other_weights_other_numbers_and_other_answers(there, tmp_path):
+def test_verify_detects_changed_weights_numbers_and_answers(there, tmp_path):
     from floatscope.engine import Output
     from floatscope.studies.verifying import _compare_shard, verify
 

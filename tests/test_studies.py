@@ -91,7 +91,7 @@ def produced(directory):
     return {str(f.relative_to(directory)): f.read_bytes() for f in files}
 
 
-def test_every_study_says_what_it_asks():
+def test_every_study_has_a_question_and_a_method():
     for name, study in STUDIES.items():
         assert study.name == name and study.question.endswith("?") and study.method
 
@@ -175,7 +175,7 @@ if __name__ == "__main__":
 """
 
 
-def test_workers_and_interruption_change_nothing(checkpoints, data, tmp_path):
+def test_results_do_not_depend_on_workers_or_interruptions(checkpoints, data, tmp_path):
     """Driver and two workers killed with -9 when five shards are stored, then resumed: the same bytes."""
     out, fields = tmp_path / "out", tmp_path / "request.json"
     request = small(
@@ -233,7 +233,7 @@ class Roomy(batching.Gpu):
         return 1
 
 
-def test_traced_one_by_one_or_together(checkpoints, data, tmp_path, monkeypatch):
+def test_batched_traces_give_the_values_of_single_traces(checkpoints, data, tmp_path, monkeypatch):
     """The same numbers, and an example that cannot be traced takes no other with it."""
     from floatscope.studies.worker import make
 
@@ -387,7 +387,7 @@ def test_a_served_run_reads_its_kept_traces(finished):
     assert source.scene(scenes[0]["id"])["answer"] is not None
 
 
-def test_numbers_are_said_with_their_intervals():
+def test_numbers_are_formatted_with_their_intervals():
     n = Number("x", 0.5, 0.4, 0.6, 0.1, "%", 9)
     assert (
         lies_above(n, 0.3)
@@ -461,7 +461,7 @@ def test_small_models_are_kept_between_shards_and_large_ones_are_not(checkpoints
     assert list(alone.models) == [other]
 
 
-def test_a_control_made_of_another_one_is_the_same_as_a_loaded_one(checkpoints, monkeypatch):
+def test_a_refilled_control_equals_a_loaded_one(checkpoints, monkeypatch):
     from floatscope.studies import kept_models
 
     where = str(checkpoints["LLaDA"]), "cpu", "float32"

@@ -157,7 +157,7 @@ def replace_data():
 
 
 @pytest.mark.parametrize("replace", [replace_weights, replace_tokenizer, replace_data])
-def test_a_study_does_not_go_on_with_another_model_or_other_data(project, replace):
+def test_a_study_is_not_resumed_with_another_model_or_other_data(project, replace):
     class Stopped(Exception):
         pass
 
@@ -174,7 +174,7 @@ def test_a_study_does_not_go_on_with_another_model_or_other_data(project, replac
 
 
 @pytest.mark.parametrize("replace", [replace_weights, replace_tokenizer, replace_data])
-def test_a_worker_refuses_what_changed_before_it_computes(project, replace):
+def test_a_worker_refuses_changed_sources_before_it_computes(project, replace):
     from floatscope.studies.planning import plan
 
     run(project, "run")
@@ -227,7 +227,7 @@ def test_a_plugin_that_only_a_file_names_is_not_imported(project, tmp_path, plac
 # What a review found ------------------------------------------------------------------------------
 
 
-def test_a_link_in_the_place_of_replaced_runs_is_not_followed(tmp_path):
+def test_a_link_instead_of_the_folder_of_replaced_runs_is_not_followed(tmp_path):
     precious = tmp_path / "victim" / "1-2"
     precious.mkdir(parents=True)
     (precious / "run.json").write_text("{}")

@@ -76,9 +76,8 @@ def by_halves(
     with_it, without = (half_values @ members / members.sum(0) for members in (inside, ~inside))
     contributions = full_value + (with_it - without) * (n - 1) / 2
     contributions = contributions - contributions.mean() + full_value
-    if (
-        np.ptp(contributions) < 1e-9
-    ):  # no example changes it: the interval of a variable between the bounds
+    # If no example changes the statistic, use the interval of a variable between the bounds.
+    if np.ptp(contributions) < 1e-9:
         return number(contributions, label, unit, level=level, bounds=bounds)
     estimate = number(contributions, label, unit, level=level)
     if estimate is None or estimate.low is None or estimate.high is None:

@@ -79,9 +79,8 @@ class Batching:
     def for_model(cls, model: Model, fixed: int | None) -> "Batching":
         """Create the batching of a model; memory is only measured if the whole model is on one GPU."""
         one_gpu = [device.type for device in devices(model.net)] == ["cuda"]
-        full_forwards = (
-            model.is_diffusion and model.block is None
-        )  # each step forwards every position
+        # Whether each step forwards every position.
+        full_forwards = model.is_diffusion and model.block is None
         return cls(
             fixed, Gpu(model) if one_gpu else None, positions=_BUSY if full_forwards else math.inf
         )

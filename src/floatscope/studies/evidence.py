@@ -428,9 +428,8 @@ class Evidence:
 
     def _example(self, shard: str, index: int) -> dict[str, Any]:
         examples = read_meta(self.run, shard, "trace")["examples"]
-        return next(
-            example for example in examples if example["index"] == index
-        )  # the model's own come first
+        # Examples of the model itself come before those of controls.
+        return next(example for example in examples if example["index"] == index)
 
     def trace(self, shard: str, index: int) -> Trace:
         """Load the complete trace of a viewed example, which a run with `keep_traces` stores."""

@@ -69,7 +69,6 @@ class KeptModels:
         spec = ModelSpec.parse(name)
         located_spec = spec.located(self.folder)
         model = load(located_spec, **how)
-        model.name = model.name.replace(
-            located_spec.label, spec.label, 1
-        )  # as the run's request has it
+        # Models are named as in the run's request.
+        model.name = model.name.replace(located_spec.label, spec.label, 1)
         return model

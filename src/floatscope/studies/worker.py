@@ -66,7 +66,7 @@ _OWN = "own decoding"  # state of a control for measures about tokens that a net
 _SCENES = {PAGE: BUDGET, SERVED: SERVED_BUDGET}  # characters of each
 _CALIBRATION = 4  # texts on which controls are made as sharp as their models
 Tick = Callable[[float, float], None]
-Reading = tuple[str, Measure, Trace]  # a measure's name, the measure, and what it looks at
+Reading = tuple[str, Measure, Trace]  # a measure's name, the measure, and the trace that it reads
 Data = dict[str, xr.Dataset]
 # an example, its data, what is left out
 Measured = tuple[dict[str, Any], Data, list[dict[str, str]]]
@@ -440,7 +440,9 @@ class ShardWorker:
         """Return what is known of the memory that such traces take, from all shards so far."""
         kind = spec["model"], spec["domain"], viewed
         if kind not in self._batchings:
-            batchings = self._batchings.items()  # each holds its model: those of another one go
+            batchings = (
+                self._batchings.items()
+            )  # drop those of other models, which they keep in memory
             self._batchings = {k: batching for k, batching in batchings if k[0] == spec["model"]}
             self._batchings[kind] = Batching.for_model(model, self.request.batch)
         return self._batchings[kind]

@@ -40,7 +40,7 @@ class Device(batching.Gpu):
     def begin(self, *, anew):
         self.peak, self.anew = 0, [*self.anew, anew]
 
-    def taken(self):
+    def peak_bytes(self):
         return self.peak
 
     def release(self):

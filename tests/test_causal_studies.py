@@ -133,7 +133,7 @@ def test_a_run_of_causal_studies_is_stored_and_reported_like_others(finished, pl
 
     again, _ = run(finished.request, finished.run.directory)
     assert again.computed == 0
-    checked = {one.what.split(",")[0]: one for one in verify(finished.run.directory, sample=3)}
+    checked = {one.work.split(",")[0]: one for one in verify(finished.run.directory, sample=3)}
     assert "experiment" in checked and all(one.exact for one in checked.values())
     found = Findings(finished.run.directory)
     html = render_report(found)

@@ -180,7 +180,7 @@ def test_an_absolute_path_that_is_gone_can_be_a_link(there, tmp_path):
     run["request"]["models"] = [f"{gone},direction=bidirectional,shift=1,mask_id=259"]
     given = {"plugins": [str(there / "mine.py")]}
     with pytest.raises(
-        UsageError, match=r"adapted, which the run read, is not here.*a link will do"
+        UsageError, match=r"adapted, which the run read, is not here.*a link is enough"
     ):
         repeated(run, there / "run.json", given)
     gone.parent.mkdir()

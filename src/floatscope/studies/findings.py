@@ -68,7 +68,7 @@ class Findings(Evidence):
             remedy = (
                 f"Load its plugins again: {plugins}." if plugins else "Use the version that ran it."
             )
-            reason = f"holds a study {unknown[0]!r}, which is not installed"
+            reason = f"holds an unknown study {unknown[0]!r}"
             known_studies = tuple(name for name in request.studies if name in STUDIES)
             if not known_studies:
                 raise RunError(f"{directory} {reason}", remedy)
@@ -83,7 +83,7 @@ class Findings(Evidence):
         )
 
     registered: Registered | None = None  # what was written down before the run
-    missing = ""  # a study of the run that is not known here, and what to do
+    missing = ""  # the notice about an unknown study of the run
     label = ""  # of an extra run: names its sections, such as "twin/mdm on long:continuation"
 
     @property

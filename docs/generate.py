@@ -27,7 +27,7 @@ from floatscope.measures import MEASURES
 from floatscope.models import FAMILIES
 from floatscope.statistics import STATISTICS
 from floatscope.studies import STUDIES, Request
-from floatscope.studies.claim import CONTROL, THETA, Number, said
+from floatscope.studies.claim import CONTROL, THETA, Number, format_number
 from floatscope.studies.study import by_default
 from floatscope.studies.verdict import CAUSAL, LITERATURE, Rule
 
@@ -186,8 +186,8 @@ def findings() -> Iterator[tuple[str, ...]]:
             str(claim["number"]),
             claim["text"],
             f"**{claim['verdict']}**",
-            said(replace(theta, null=None)) if theta else "–",
-            said(replace(Number(**untrained[0]), null=None)) if untrained else "–",
+            format_number(replace(theta, null=None)) if theta else "–",
+            format_number(replace(Number(**untrained[0]), null=None)) if untrained else "–",
             str(theta.n) if theta else "–",
             ", ".join(
                 f"{v['choice']}: {v['verdict']}"

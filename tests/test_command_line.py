@@ -286,7 +286,7 @@ def test_how_long_a_run_waits_is_a_flag_and_a_lost_worker_is_told_of(ended, tmp_
         done = ended(
             "study", "--model", "pair/mdm", "--engine", f"local,{key}=0", "--out", tmp_path
         )
-        assert done.returncode == 2 and "Give it some seconds" in done.stderr
+        assert done.returncode == 2 and "Give a positive number of seconds" in done.stderr
 
 
 def test_the_command_on_a_page_asks_for_the_same_run(ended, monkeypatch):

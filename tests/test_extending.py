@@ -102,9 +102,7 @@ def test_the_run_names_its_plugin_and_reading_never_imports_it(folder, monkeypat
     monkeypatch.delitem(sys.modules, "floatscope_plugin_my_plugin", raising=False)
     asked = json.loads((folder / "run-1" / "run.json").read_text())
     assert asked["request"]["plugins"] == [str(folder / "my_plugin.py")]
-    with pytest.raises(
-        fs.RunError, match=r"'end-of-prompt', which is not known.*--plugin .*my_plug"
-    ):
+    with pytest.raises(fs.RunError, match=r"unknown study 'end-of-prompt'.*--plugin .*my_plug"):
         fs_findings(folder / "run-1")
     assert "floatscope_plugin_my_plugin" not in sys.modules
 

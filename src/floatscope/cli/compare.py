@@ -15,7 +15,7 @@ from .app import Plugins, app, err, out, output_option
 from .progress import Display
 
 if TYPE_CHECKING:
-    from ..studies.comparison import Compared
+    from ..studies.comparison import ClaimComparison
 
 # of the CSV file: one row per unit, then one for the mean
 _COLUMNS = "claim text name value low high level n unit delta verdict tau i2 scope".split()
@@ -42,7 +42,7 @@ def compare(
     """
     from .. import atomic
     from ..stats.digits import digits
-    from ..studies.claim import said
+    from ..studies.claim import format_number
     from ..studies.comparison import LEAST_UNITS, compare
     from ..studies.results import finite
 
@@ -60,7 +60,7 @@ def compare(
         for unit in comparison.units:
             theta = unit.claim.theta
             n = "–" if theta is None or theta.n is None else f"{theta.n:,}"
-            shown = said(theta) if theta else "–"
+            shown = format_number(theta) if theta else "–"
             table.add_row("", escape(unit.name), shown, n, unit.claim.verdict)
         if comparison.mean is not None and comparison.effects is not None:
             between = (
@@ -70,7 +70,7 @@ def compare(
             table.add_row(
                 "",
                 lead,
-                said(comparison.mean),
+                format_number(comparison.mean),
                 str(comparison.effects.units),
                 f"[bold]{comparison.verdict}[/]",
             )
@@ -90,7 +90,7 @@ def compare(
         atomic.write(csv_file, _csv(comparisons).encode("utf-8", "backslashreplace"))
 
 
-def _csv(comparisons: "tuple[Compared, ...]") -> str:
+def _csv(comparisons: "tuple[ClaimComparison, ...]") -> str:
     """Write a row per claim and unit, shares as shares of 1; the mean's row is called `mean`."""
     buffer = io.StringIO()
     lines = csv.DictWriter(buffer, _COLUMNS, restval="", lineterminator="\n")

@@ -343,7 +343,7 @@ def _run_and_report(
         def show(state: "RunProgress") -> None:
             display.update(
                 "running",
-                completed=state.done,
+                completed=state.completed,
                 total=state.total,
                 running=state.fractions,
                 seconds_left=state.seconds_left,
@@ -380,7 +380,7 @@ def _run_and_report(
             kind = "[bold]warning:[/]" if note in part.warnings else "note:"
             err.print(f"{kind} {escape(note)}", soft_wrap=True)
     out.print(
-        f"{summary.computed} shards computed, {summary.kept} already stored; {summary.seconds:.0f} s"
+        f"{summary.computed} shards computed, {summary.reused} already stored; {summary.seconds:.0f} s"
     )
     out.print(f"[bold]{escape(str(page))}[/]")
 

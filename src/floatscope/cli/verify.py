@@ -44,7 +44,7 @@ def verify(
             why = f": {check.differs}" if check.differs else ""
             table.add_row(
                 escape(check.shard),
-                escape(check.what),
+                escape(check.work),
                 "–" if check.largest != check.largest else f"{check.largest:.2g}",
                 f"{'[green]✓' if right else '[red]✗'}[/] {escape(word + why)}",
             )

@@ -52,12 +52,12 @@ def limit_rate(tick: Tick) -> Tick:
     """Pass on at most ten ticks a second, because each crosses a process boundary."""
     last = float("-inf")
 
-    def limited(done: float, total: float) -> None:
+    def limited(completed: float, total: float) -> None:
         nonlocal last
-        now = time.monotonic()
-        if now - last >= _SECONDS_BETWEEN_TICKS:
-            last = now
-            tick(float(done), float(total))
+        timestamp = time.monotonic()
+        if timestamp - last >= _SECONDS_BETWEEN_TICKS:
+            last = timestamp
+            tick(float(completed), float(total))
 
     return limited
 

@@ -71,7 +71,7 @@ def pictures_of(findings: Findings) -> list[Picture]:
 
 def source_of(directory: Path) -> "str | Path | Source":
     """Return what `view` serves: the scenes that a run stores, or a directory of saved traces."""
-    if Run(directory).asked() is None:
+    if Run(directory).read_request() is None:
         return directory
     with understood(directory):
         findings = Findings(directory)

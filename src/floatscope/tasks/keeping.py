@@ -131,7 +131,7 @@ def open_answers(
 
 def _asks(run: Run, plan: Plan) -> bool:
     try:
-        stored = run.asked()
+        stored = run.read_request()
     except RunError:
         return False
     return stored is None or stored.get("fingerprint") == plan.fingerprint

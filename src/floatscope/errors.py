@@ -115,9 +115,9 @@ def foreign(kind: type[FloatscopeError], what: str, remedy: str) -> Iterator[Non
     except BaseException as error:
         if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
             raise
-        found = (
+        reason = (
             f"{type(error).__name__}: {' '.join(str(error).split())}"[:300]
             .encode("utf-8", "replace")
             .decode()
         )
-        raise kind(f"{what} ({found.removesuffix(': ')})", remedy) from error
+        raise kind(f"{what} ({reason.removesuffix(': ')})", remedy) from error

@@ -28,7 +28,7 @@ class Registry(Mapping[str, V], Generic[V]):
     """Objects of one kind by the name that a user types, in the order in which lists show them."""
 
     def __init__(
-        self, kind: str, library: str, make: Callable[[Any], V] = lambda thing: thing
+        self, kind: str, library: str, make: Callable[[Any], V] = lambda value: value
     ) -> None:
         self.kind, self._library, self._make = kind, library, make
         self._own: dict[str, tuple[str, str]] = {}  # name → package and attribute
@@ -46,16 +46,16 @@ class Registry(Mapping[str, V], Generic[V]):
         for attribute in attributes:
             self._own[(called or {}).get(attribute) or dashed(attribute)] = package, attribute
 
-    def add(self, thing: Any) -> None:
+    def add(self, value: Any) -> None:
         """Add a user's object. It replaces an earlier one of the same name, but none of the package's."""
         import_module(self._library)  # its names are taken, whoever was imported first
-        name = getattr(thing, "name", None)
-        name = name.lower() if isinstance(name, str) else dashed(thing.__name__)
+        name = getattr(value, "name", None)
+        name = name.lower() if isinstance(name, str) else dashed(value.__name__)
         if name in self._own:
             raise UsageError(
                 f"there is a {self.kind} {name!r} in Floatscope already", "Give yours another name."
             )
-        self._added[name] = thing
+        self._added[name] = value
 
     @property
     def own(self) -> list[str]:
@@ -127,15 +127,15 @@ def dashed(name: str) -> str:
 
 def described(spec: Any, always: tuple[str, ...] = ()) -> str:
     """Write a dataclass as a Python call: the fields in `always`, and those that are not the default."""
-    given = [
+    arguments = [
         f"{f.name}={getattr(spec, f.name)!r}"
         for f in fields(spec)
         if f.name in always or getattr(spec, f.name) != f.default
     ]
-    return f"{type(spec).__name__}({', '.join(given)})"
+    return f"{type(spec).__name__}({', '.join(arguments)})"
 
 
-def register(thing: T) -> T:
+def register(extension: T) -> T:
     """Register a measure, sampler, intervention, study, family or statistic under its name.
 
     Use it as a decorator of a class, or call it with a Family or Statistic. On the command line and in
@@ -158,14 +158,14 @@ def register(thing: T) -> T:
                 return -guess.place.float()
         ```
     """
-    registry = getattr(thing, "registry", None)
+    registry = getattr(extension, "registry", None)
     if not isinstance(registry, Registry):
         raise UsageError(
-            f"expected a measure, sampler, intervention, study or family, got {thing!r}",
+            f"expected a measure, sampler, intervention, study or family, got {extension!r}",
             "Subclass fs.Measure, fs.Sampler, fs.Intervention or fs.Study, or make an fs.Family.",
         )
-    registry.add(thing)
-    return thing
+    registry.add(extension)
+    return extension
 
 
 def placed(where: str) -> str:

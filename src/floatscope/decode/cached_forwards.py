@@ -57,7 +57,7 @@ class CachedForwards:
             for layer in self.kv.layers:  # one copy is enough
                 b, kv, _, d = layer.keys.shape
                 layer.keys, layer.values = (
-                    one.new_empty(b, kv, 0, d) for one in (layer.keys, layer.values)
+                    tensor.new_empty(b, kv, 0, d) for tensor in (layer.keys, layer.values)
                 )
             self._open.enter_context(attention_hook.attach(self.model.net, attend, innermost=True))
         return self.fixed.size

@@ -23,8 +23,8 @@ def room_for(columns: int, most: int) -> int:
 
     The size is the next power of two, limited to what the end of the decoding needs.
     """
-    wanted = 1 << (max(columns, _STEP) - 1).bit_length()
-    return max(min(wanted, -(-most // _STEP) * _STEP), -(-columns // _STEP) * _STEP)
+    power = 1 << (max(columns, _STEP) - 1).bit_length()
+    return max(min(power, -(-most // _STEP) * _STEP), -(-columns // _STEP) * _STEP)
 
 
 class FixedCache(PlacedCache):
@@ -37,7 +37,7 @@ class FixedCache(PlacedCache):
         self.stored: list[tuple[Tensor, Tensor]] = []  # (b, kv, size, d), by layer
         for layer in like.layers:
             b, kv, _, d = layer.keys.shape
-            key, value = (one.new_zeros(b, kv, size, d) for one in (layer.keys, layer.values))
+            key, value = (tensor.new_zeros(b, kv, size, d) for tensor in (layer.keys, layer.values))
             self.stored.append((key, value))
 
     @staticmethod
@@ -48,12 +48,12 @@ class FixedCache(PlacedCache):
 
     def tensors(self) -> list[Tensor]:
         """Return all key and value tensors."""
-        return [one for both in self.stored for one in both]
+        return [tensor for pair in self.stored for tensor in pair]
 
     def enter(self, cache: DynamicCache) -> None:
         """Copy the keys and values of a growing cache and zero the other columns."""
-        for layer, both in zip(cache.layers, self.stored, strict=True):
-            for mine, theirs in zip(both, (layer.keys, layer.values), strict=True):
+        for layer, pair in zip(cache.layers, self.stored, strict=True):
+            for mine, theirs in zip(pair, (layer.keys, layer.values), strict=True):
                 n = theirs.shape[2]
                 mine[:, :, :n] = theirs
                 mine[:, :, n:] = 0
@@ -61,7 +61,7 @@ class FixedCache(PlacedCache):
     def leave(self, cache: DynamicCache, columns: int) -> None:
         """Copy the first `columns` columns back into a growing cache."""
         for layer, (key, value) in zip(cache.layers, self.stored, strict=True):
-            layer.keys, layer.values = (one[:, :, :columns].clone() for one in (key, value))
+            layer.keys, layer.values = (tensor[:, :, :columns].clone() for tensor in (key, value))
 
     def place(self, layer: int, key: Tensor, value: Tensor) -> tuple[Columns, Columns]:
         stored = self.stored[layer]
@@ -86,8 +86,8 @@ def attend(call: attention_hook.Call, proceed: attention_hook.Proceed) -> Float[
     rows = call.query.reshape(b, kv, -1, d)  # (b, kv, h/kv · q, d)
     added = _added.get(mask)
     if added is None or added.dtype != call.query.dtype or added.shape[2] != rows.shape[2]:
-        each = mask.expand(b, 1, q, -1).repeat(1, 1, h // kv, 1)
-        added = torch.zeros_like(each, dtype=call.query.dtype).masked_fill_(~each, -torch.inf)
+        row_mask = mask.expand(b, 1, q, -1).repeat(1, 1, h // kv, 1)
+        added = torch.zeros_like(row_mask, dtype=call.query.dtype).masked_fill_(~row_mask, -torch.inf)
         _added[mask] = added
     out = torch.nn.functional.scaled_dot_product_attention(
         rows, call.key, call.value, attn_mask=added, scale=call.scale

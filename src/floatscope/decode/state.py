@@ -83,8 +83,8 @@ class State:
         if visible is None:
             lengths = [len(prompts[b].ids) for b in active]
             padding, begin, end = (
-                None if some is None else torch.tensor(list(some), device=canvas.device)
-                for some in (
+                None if values is None else torch.tensor(list(values), device=canvas.device)
+                for values in (
                     [prompt_end - n for n in lengths],
                     [window[0]] * len(lengths) if starts is None else starts,
                     ends,
@@ -103,7 +103,7 @@ class State:
         masked[:, :prompt_end] = False
         if visible.end is not None:
             masked &= visible.key_is_real[:, :size]
-        back = model.shift + visible.first_row  # from a position to the row that predicts it
+        offset = model.shift + visible.first_row  # from a position to the row that predicts it
         return cls(
             step=step,
             prompts=prompts,
@@ -113,7 +113,7 @@ class State:
             visible=visible,
             prompt_end=prompt_end,
             window=window,
-            predicting=predicting or (window[0] - back, window[1] - back),
+            predicting=predicting or (window[0] - offset, window[1] - offset),
             cached=new is not None,
             settled=settled,
             ends=ends,

@@ -39,7 +39,7 @@ def by_layer(heads: Heads, model: Model, what: str) -> dict[int, list[int]]:
         (layer,) = chosen(pair[0], model.n_layers, "layer")
         (head,) = chosen(pair[1], model.n_heads, "head")
         layers.setdefault(layer, set()).add(head)
-    return {layer: sorted(some) for layer, some in sorted(layers.items())}
+    return {layer: sorted(numbers) for layer, numbers in sorted(layers.items())}
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -138,27 +138,27 @@ class HeadRows:
             heads: pairs ((layer, head), …) to record; None (default) records all.
         """
         several = encoded(model, prompts)
-        every = [(layer, head) for layer in range(model.n_layers) for head in range(model.n_heads)]
-        kept = by_layer(every if heads is None else heads, model, "HeadRows")
-        rows: dict[int, list[Tensor]] = {layer: [] for layer in kept}
+        all_heads = [(layer, head) for layer in range(model.n_layers) for head in range(model.n_heads)]
+        heads_by_layer = by_layer(all_heads if heads is None else heads, model, "HeadRows")
+        rows: dict[int, list[Tensor]] = {layer: [] for layer in heads_by_layer}
         for prompt in several:
-            seen = _Rows(model, kept)
-            seen.run(prompt, sampler)
-            for layer, parts in seen.parts.items():
+            recorder = _Rows(model, heads_by_layer)
+            recorder.run(prompt, sampler)
+            for layer, parts in recorder.parts.items():
                 rows[layer].append(torch.cat(parts))
         return cls(
-            {layer: tuple(some) for layer, some in rows.items()},
-            kept,
+            {layer: tuple(tensors) for layer, tensors in rows.items()},
+            heads_by_layer,
             tuple(p.ids for p in several),
         )
 
     def __repr__(self) -> str:
-        count = sum(len(one) for one in next(iter(self.rows.values())))
+        count = sum(len(tensor) for tensor in next(iter(self.rows.values())))
         return f"HeadRows({len(self.ids)} prompts, {count} rows, {self._digest})"
 
     @cached_property
     def _digest(self) -> str:
-        return digest(one for some in self.rows.values() for one in some)
+        return digest(tensor for tensors in self.rows.values() for tensor in tensors)
 
 
 class _Rows(Observer):
@@ -174,7 +174,7 @@ class _Rows(Observer):
 
 def digest(tensors: "Iterator[Tensor] | Sequence[Tensor]") -> str:
     """Return a short hash by which the record of a run tells references apart."""
-    made = hashlib.blake2b(digest_size=4)
+    hasher = hashlib.blake2b(digest_size=4)
     for tensor in tensors:
-        made.update(tensor.detach().double().cpu().contiguous().numpy().tobytes())
-    return made.hexdigest()
+        hasher.update(tensor.detach().double().cpu().contiguous().numpy().tobytes())
+    return hasher.hexdigest()

@@ -153,12 +153,12 @@ class ActingMask(Acting):
         kind = self.masking.control
         if kind is None:
             return picked
-        wanted, room = picked.sum(-1), (pool & ~picked).sum(-1)  # (b, h)
-        short = ((wanted if kind != "mass" else wanted.clamp(max=1)) > room).nonzero()
+        n_picked, room = picked.sum(-1), (pool & ~picked).sum(-1)  # (b, h)
+        short = ((n_picked if kind != "mass" else n_picked.clamp(max=1)) > room).nonzero()
         if len(short):
             b, h = short[0].tolist()
             raise DoesNotFit(
-                f"no control of {int(wanted[b, h])} other columns fits among the "
+                f"no control of {int(n_picked[b, h])} other columns fits among the "
                 f"{int(room[b, h])} that are left of the prompt",
                 "Hide fewer columns, or use longer prompts.",
             )
@@ -206,11 +206,11 @@ class ActingMask(Acting):
         state = self.state
         if state is not None and not state.blind:
             now = now or columns.attended(call, state.visible, rows)
-            held, of, count = (
+            hidden, total, count = (
                 x.expand(-1, self.model.n_heads)[:, self.head_ids]
                 for x in ((now.total * picked).sum(-1), now.total.sum(-1), picked.sum(-1).float())
             )
-            self.hidden.add(state.step, call.layer, state.active, held, of, count)
+            self.hidden.add(state.step, call.layer, state.active, hidden, total, count)
         return picked
 
     def report(self, prompt: int, steps: int) -> dict[str, float]:

@@ -17,24 +17,24 @@ def intervention_of(text: str) -> Intervention:
 
 
 def _one_intervention(text: str) -> Intervention:
-    name, _, rest = text.partition(":")
+    name, _, settings_text = text.partition(":")
     cls = INTERVENTIONS.named(name)
-    known = {f.name: f.default for f in fields(cls)}
+    defaults = {f.name: f.default for f in fields(cls)}
     settings: dict[str, Any] = {}
-    for item in rest.split(",") if rest else []:
+    for item in settings_text.split(",") if settings_text else []:
         key, _, value = item.partition("=")
-        if key not in known or not value:
+        if key not in defaults or not value:
             raise UsageError(
                 f"--intervene {text}: {name} has no such field as {item!r}",
-                f"{did_you_mean(key, known)} It has: {', '.join(known)}.".strip(),
+                f"{did_you_mean(key, defaults)} It has: {', '.join(defaults)}.".strip(),
             )
         if key == "heads" and "." in value:
-            settings[key] = tuple(_head_of(one) for one in value.split("|"))
+            settings[key] = tuple(_head_of(head) for head in value.split("|"))
         elif key in ("layers", "heads", "steps") or key.endswith("positions"):
             settings[key] = choice_of(value.replace("|", ","), key)
         elif key == "rule":
             settings[key] = _rule_of(value)
-        elif known[key] == ():  # names
+        elif defaults[key] == ():  # names
             settings[key] = tuple(value.split("|"))
         else:
             settings[key] = value_of(value)

@@ -53,10 +53,10 @@ class Selection:
 
     def __post_init__(self) -> None:
         self.regions = names_of(self.regions)
-        each = (STRUCTURAL if name == STRUCTURE else (name,) for name in names_of(self.classes))
-        self.classes = tuple(dict.fromkeys(one for some in each for one in some))
+        groups = (STRUCTURAL if name == STRUCTURE else (name,) for name in names_of(self.classes))
+        self.classes = tuple(dict.fromkeys(name for group in groups for name in group))
         places = (_PLACE.fullmatch(name) for name in self.regions)
-        self._answers = frozenset(int(one[1]) for one in places if one)
+        self._answers = frozenset(int(match[1]) for match in places if match)
 
     @property
     def given(self) -> bool:
@@ -71,8 +71,8 @@ class Selection:
         for place, b in enumerate(state.active):
             prompt = state.prompts[b]
             start = state.prompt_end - len(prompt.ids)
-            for at, token in enumerate(state.canvas[place, start:].tolist()):
-                flagged[place, start + at] = self._has(at, token, masked[place][start + at], prompt)
+            for position, token in enumerate(state.canvas[place, start:].tolist()):
+                flagged[place, start + position] = self._has(position, token, masked[place][start + position], prompt)
         return flagged.to(state.canvas.device)
 
     def _has(self, at: int, token: int, masked: bool, prompt: Encoded) -> bool:

@@ -101,11 +101,11 @@ class Family:
     def about(self) -> dict[str, str]:
         """What can be done with the family's models, in words, as lists show it."""
         blocks = "in blocks" + (f" of {self.block}" if self.block else " (set `block=`)")
-        ways = {Direction.CAUSAL: "left to right", Direction.BIDIRECTIONAL: "by unmasking"}
+        orders = {Direction.CAUSAL: "left to right", Direction.BIDIRECTIONAL: "by unmasking"}
         caches = {Direction.CAUSAL: "exact", Direction.BIDIRECTIONAL: "approximate"}
         return {
             "weights from": "safetensors, GGUF" if self.gguf else "safetensors",
-            "decodes": ways.get(self.direction, blocks),
+            "decodes": orders.get(self.direction, blocks),
             "KV cache": caches.get(self.direction, "exact, by block") if self.keeps else "none",
             "compared with": self.tested or "nothing yet",
         }
@@ -116,8 +116,8 @@ class Family:
         if not isinstance(self.network, str):
             return self.network
         module, _, name = self.network.partition(":")
-        found: type[PreTrainedModel] = getattr(import_module(module), name)
-        return found
+        network_class: type[PreTrainedModel] = getattr(import_module(module), name)
+        return network_class
 
     def config(self, raw: dict[str, Any]) -> "PretrainedConfig":
         """Return the network's config for a checkpoint.
@@ -148,8 +148,8 @@ def _is_transformers_own(field: str) -> bool:
 
     if field in _WORKING:
         return True
-    own = field.startswith("_") or hasattr(PretrainedConfig, field)
-    return own and field != "rope_scaling"
+    inherited = field.startswith("_") or hasattr(PretrainedConfig, field)
+    return inherited and field != "rope_scaling"
 
 
 def rope(theta: float, scaling: dict[str, Any] | None = None) -> dict[str, Any]:

@@ -94,9 +94,9 @@ def described(path: Path, family: str | None) -> tuple[Family, PreTrainedModel]:
             ) from error
         sizes.require_sound(config, file)
     with foreign(ModelError, f"{path}: the weights cannot be read", _COPY_WEIGHTS):
-        held = sizes.in_safetensors(source.weight_files(path))
-        net = sizes.without_weights(kind, config, path, held)
-        sizes.require_experts(config, path, held)
+        counts = sizes.in_safetensors(source.weight_files(path))
+        net = sizes.without_weights(kind, config, path, counts)
+        sizes.require_experts(config, path, counts)
     return kind, net
 
 

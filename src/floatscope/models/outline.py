@@ -17,13 +17,13 @@ from .spec import ModelSpec, Stated
 
 
 def located(
-    where: str | Path, asked: Stated, adapter: str | Path | None, revision: str | None = None
+    where: str | Path, settings: Stated, adapter: str | Path | None, revision: str | None = None
 ) -> tuple[Path, Path | None, Stated]:
     """Find a checkpoint and its adapter; add what their floatscope.json say to what is asked."""
     path, part = source.locate(where, revision), twin.adapter(where, adapter)
     source.require_no_other_adapter(path, part)
     folder = path if path.is_dir() else path.parent
-    use = asked.over(stated.read(part).over(stated.read(folder)))
+    use = settings.over(stated.read(part).over(stated.read(folder)))
     called = str(where) if adapter is None else f"{where} + {adapter}"
     return path, part, replace(use, name=use.name or called)
 
@@ -48,13 +48,13 @@ def outlined(spec: ModelSpec) -> Model | None:
 
 
 def settled(
-    name: str, kind: Family, config: Any, generation: Any, tokenizer: Any, asked: Stated
+    name: str, kind: Family, config: Any, generation: Any, tokenizer: Any, settings: Stated
 ) -> dict[str, Any]:
     """Return the fields of a Model besides its network and tokenizer."""
     _require_full_attention(name, kind, config)
-    block = _block(kind, config, asked)
-    toward = _direction(kind, asked.direction, block)
-    mask = special.mask_id(kind, toward, config, tokenizer, asked.mask_id, asked.override_mask)
+    block = _block(kind, config, settings)
+    toward = _direction(kind, settings.direction, block)
+    mask = special.mask_id(kind, toward, config, tokenizer, settings.mask_id, settings.override_mask)
     ends = special.end_ids(config, generation, tokenizer)
     if mask in ends:
         raise ModelError(
@@ -62,12 +62,12 @@ def settled(
             "Say which id is the mask: load(..., mask_id=...), 'DIR,mask_id=N'; or correct mask_token_id "
             "or eos_token_id in its files.",
         )
-    shifts = (asked.shift, getattr(config, "shift_logits", None), kind.shift)  # a GGUF file says it
+    shifts = (settings.shift, getattr(config, "shift_logits", None), kind.shift)  # a GGUF file says it
     return {
         "family": replace(kind, direction=toward),
         "direction": toward,
         "block": block,
-        "grid": _grid(kind, asked.grid, toward),
+        "grid": _grid(kind, settings.grid, toward),
         "shift": int(next(shift for shift in shifts if shift is not None)),
         "mask_id": mask,
         "end_ids": ends,
@@ -92,18 +92,18 @@ def _require_full_attention(name: str, kind: Family, config: Any) -> None:
         )
 
 
-def _block(kind: Family, config: Any, asked: Stated) -> int | None:
+def _block(kind: Family, config: Any, settings: Stated) -> int | None:
     """Return the block length of the checkpoint or family; another one must come with a direction."""
-    if asked.direction is not None:
-        return asked.block
-    said = getattr(config, kind.block_field, None) if kind.block_field else None
-    said = kind.block if said is None else sizes.whole(said, f"config.json: {kind.block_field}")
-    if None not in (said, asked.block) and said != asked.block:
+    if settings.direction is not None:
+        return settings.block
+    stored = getattr(config, kind.block_field, None) if kind.block_field else None
+    stored = kind.block if stored is None else sizes.whole(stored, f"config.json: {kind.block_field}")
+    if None not in (stored, settings.block) and stored != settings.block:
         raise ModelError(
-            f"two block sizes: {kind.name} has {said}, and {asked.block} is given",
+            f"two block sizes: {kind.name} has {stored}, and {settings.block} is given",
             f"Leave block out; or say direction='{kind.direction}' with it to overrule.",
         )
-    return said if asked.block is None else asked.block
+    return stored if settings.block is None else settings.block
 
 
 def _direction(kind: Family, given: str | None, block: int | None) -> Direction:

@@ -16,13 +16,13 @@ def chosen(choice: Choice, total: int, what: str) -> list[int]:
     if isinstance(choice, slice):
         indices = sorted(everything[choice])
     else:
-        wanted = [choice] if isinstance(choice, int) else list(choice)
-        wrong = [i for i in wanted if not -total <= i < total]
+        requested = [choice] if isinstance(choice, int) else list(choice)
+        wrong = [i for i in requested if not -total <= i < total]
         if wrong:
             raise UsageError(
                 f"no {what} {wrong[0]}: there are {total}", f"Choose from 0 to {total - 1}."
             )
-        indices = sorted({i % total for i in wanted})
+        indices = sorted({i % total for i in requested})
     if not indices:
         raise UsageError(
             f"{what}s = {choice} chooses none of the {total} there are", "Choose at least one."
@@ -41,10 +41,10 @@ def within(choice: Choice, index: int, what: str) -> bool:
         start, step = choice.start or 0, choice.step or 1
         stop = index + 1 if choice.stop is None else choice.stop
         return index in range(start, stop, step)
-    wanted = [choice] if isinstance(choice, int) else list(choice)
-    if any(i < 0 for i in wanted):
+    requested = [choice] if isinstance(choice, int) else list(choice)
+    if any(i < 0 for i in requested):
         raise UsageError(f"{what}s = {choice}", "Count from the first: 0, 1, …")
-    return index in wanted
+    return index in requested
 
 
 def choice_of(text: str | None, name: str) -> Choice:

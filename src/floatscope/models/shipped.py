@@ -25,7 +25,7 @@ def whole(name: str, path: Path) -> Path:
             raise ModelError(f"the embedded model {name} lacks {file}", _REINSTALL) from error
         if actual != digest:
             raise ModelError(f"{file} of the embedded model {name} is damaged", _REINSTALL)
-    for found in path.iterdir():  # what a loader would take for the model's own
-        if found.name not in expected and not found.name.startswith("."):
-            raise ModelError(f"{found} is no file of the embedded model {name}", "Remove it.")
+    for member in path.iterdir():  # what a loader would take for the model's own
+        if member.name not in expected and not member.name.startswith("."):
+            raise ModelError(f"{member} is no file of the embedded model {name}", "Remove it.")
     return path

@@ -52,8 +52,8 @@ def whole(value: Any, name: str) -> int:
 
 def require_numbers(fields: Mapping[str, Any], where: Path) -> dict[str, int]:
     """Refuse sizes that are not positive whole numbers; return those that are given."""
-    given = {name: fields[name] for name in _SIZES if fields.get(name) is not None}
-    return {name: whole(value, f"{where}: {name}") for name, value in given.items()}
+    sizes = {name: fields[name] for name in _SIZES if fields.get(name) is not None}
+    return {name: whole(value, f"{where}: {name}") for name, value in sizes.items()}
 
 
 def require_sound(config: PretrainedConfig, where: Path) -> None:
@@ -90,11 +90,11 @@ def require_experts(config: PretrainedConfig, path: Path, held: Held) -> None:
     count = getattr(config, "num_experts", None) or getattr(config, "n_routed_experts", None)
     if not count:
         return
-    single = [found for found in map(_EXPERT.fullmatch, held.tensors) if found]
-    places = {(found[1], found[3]) for found in single}
+    single = [match for match in map(_EXPERT.fullmatch, held.tensors) if match]
+    places = {(match[1], match[3]) for match in single}
     parts = {part for _, part in places}
-    every = {f"{of}{n}.{part}" for of, _ in places for n in range(int(count)) for part in parts}
-    require_complete(path, every - held.tensors, [], [])
+    expected = {f"{prefix}{n}.{part}" for prefix, _ in places for n in range(int(count)) for part in parts}
+    require_complete(path, expected - held.tensors, [], [])
 
 
 _EXPERT = re.compile(r"(.+\.experts\.)(\d+)\.(.+)")
@@ -115,10 +115,10 @@ def without_weights(
         )
     with torch.device("meta"):
         net = kind.network_class(config)
-    wanted = sum(p.numel() for p in net.parameters())
-    if wanted > 2 * held.weights + 1_000_000:
+    n_weights = sum(p.numel() for p in net.parameters())
+    if n_weights > 2 * held.weights + 1_000_000:
         raise ModelError(
-            f"{where}: a network of {wanted:,} weights by its config, and {held.weights:,} in "
+            f"{where}: a network of {n_weights:,} weights by its config, and {held.weights:,} in "
             "its files",
             _OTHER_CONFIG,
         )
@@ -134,14 +134,14 @@ def require_complete(
     """Refuse a network with a missing, extra or mis-shaped tensor: self-check 1."""
     shapes_differ = [f"{name} is {tuple(a)}, expected {tuple(b)}" for name, a, b in mis_shaped]
     problems = []
-    for what, names in (
+    for problem, names in (
         ("missing", sorted(missing)),
         ("left over", sorted(left_over)),
         ("mis-shaped", sorted(shapes_differ)),
     ):
         if names:
-            more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-            problems.append(f"{len(names)} tensors {what}: {', '.join(names[:3])}{more}")
+            remainder = f" and {len(names) - 3} more" if len(names) > 3 else ""
+            problems.append(f"{len(names)} tensors {problem}: {', '.join(names[:3])}{remainder}")
     if problems:
         raise ModelError(
             f"self-check 'every tensor loaded' failed for {path}: {'; '.join(problems)}",

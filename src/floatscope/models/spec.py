@@ -47,15 +47,15 @@ class Stated:
 
         A direction brings its block and grid with it, a mask_id its override_mask.
         """
-        said = {}
+        merged = {}
         for field in fields(Stated):
             value = getattr(self, field.name)
-            said[field.name] = getattr(other, field.name) if value is None else value
+            merged[field.name] = getattr(other, field.name) if value is None else value
         if self.direction is not None:
-            said["block"], said["grid"] = self.block, self.grid
+            merged["block"], merged["grid"] = self.block, self.grid
         if self.mask_id is not None:
-            said["override_mask"] = self.override_mask
-        return Stated(**said)
+            merged["override_mask"] = self.override_mask
+        return Stated(**merged)
 
 
 @dataclass(frozen=True)
@@ -84,8 +84,8 @@ class ModelSpec(Stated):
             )
         unknown = [str(key) for key in given if key not in _settings().split(", ")]
         if unknown or "where" not in given:
-            what = f"no setting {unknown[0]!r:.80}" if unknown else "it does not say where it is"
-            raise UsageError(f"model: {what}", f"A table has where, and may have {_settings()}.")
+            problem = f"no setting {unknown[0]!r:.80}" if unknown else "it does not say where it is"
+            raise UsageError(f"model: {problem}", f"A table has where, and may have {_settings()}.")
         _require(given)
         return cls(**given)
 
@@ -94,9 +94,9 @@ class ModelSpec(Stated):
         """Parse a spec written in one line."""
         if not re.search("[=,]", text) or exists(text):  # a path may hold either
             return cls(text)
-        head, *rest = text.split(",")
+        head, *parts = text.split(",")
         settings: dict[str, Any] = {}
-        for part in rest:
+        for part in parts:
             key, equals, value = part.partition("=")
             key = key.strip()
             if not equals or key not in _settings().split(", ")[1:] or key in settings:
@@ -118,13 +118,13 @@ class ModelSpec(Stated):
     @property
     def text(self) -> str:
         """The spec in one line, which parses to an equal spec; UsageError if it cannot be written so."""
-        said = [
+        pairs = [
             f"{key}={str(value).lower() if isinstance(value, bool) else value}"
             for key, value in self.settings.items()
             if key != "name"
         ]
         begin = f"{self.name}={self.where}" if self.name else self.where
-        text = ",".join([begin, *said])
+        text = ",".join([begin, *pairs])
         with suppress(UsageError):
             if type(self).parse(text) == self:
                 return text
@@ -140,8 +140,8 @@ class ModelSpec(Stated):
 
     def located(self, folder: Path) -> "ModelSpec":
         """Resolve relative paths against `folder`; names of embedded models and hub ids do not change."""
-        known = self.where in EMBEDDED
-        where = self.where if known else located(self.where, folder)
+        embedded = self.where in EMBEDDED
+        where = self.where if embedded else located(self.where, folder)
         return replace(self, where=where, adapter=self.adapter and located(self.adapter, folder))
 
     @property
@@ -193,8 +193,8 @@ def expected_of(setting: str, value: Any) -> str:
 def _require(given: Mapping[str, Any]) -> None:
     """Refuse a value that no model can have, and name its field."""
     for field, value in given.items():
-        if (value is not None or field == "where") and (wanted := expected_of(field, value)):
-            raise UsageError(f"model: {field} = {value!r:.120}", f"Give {wanted}.")
+        if (value is not None or field == "where") and (expected := expected_of(field, value)):
+            raise UsageError(f"model: {field} = {value!r:.120}", f"Give {expected}.")
     name = given.get("name")
     if name is not None and not _NAME.fullmatch(name):  # it stands before = in a line
         raise UsageError(f"model: name = {name!r:.120}", "Use none of = , / \\ in it.")

@@ -48,10 +48,10 @@ def mask_id(
         if not named and not override:
             _warn_of_ordinary(given, tokenizer)
         return given
-    first, *others = named.values() or [_published_mask(family, config, tokenizer)]
-    if others and others[0] != first:
+    first, *other_masks = named.values() or [_published_mask(family, config, tokenizer)]
+    if other_masks and other_masks[0] != first:
         raise ModelError(
-            f"two mask ids: config.json says {first!r:.40}, the tokenizer {others[0]}",
+            f"two mask ids: config.json says {first!r:.40}, the tokenizer {other_masks[0]}",
             "Say which one is right: load(..., mask_id=...).",
         )
     _require_in_vocabulary(first, config, family)
@@ -77,11 +77,11 @@ def _named_masks(config: Any, tokenizer: Any) -> dict[str, Any]:
     from_tokenizer = getattr(tokenizer, "mask_token_id", None)
     if from_tokenizer is None:
         from_tokenizer = next(iter(_named(tokenizer, MASK_NAMES)), None)
-    found = {
+    masks = {
         "config.json": getattr(config, "mask_token_id", None),
         "the tokenizer": from_tokenizer,
     }
-    return {where: mask for where, mask in found.items() if mask is not None}
+    return {where: mask for where, mask in masks.items() if mask is not None}
 
 
 def _published_mask(family: Family, config: Any, tokenizer: Any) -> int | None:
@@ -91,11 +91,11 @@ def _published_mask(family: Family, config: Any, tokenizer: Any) -> int | None:
         return None
     if tokenizer is not None:
         token = tokenizer.convert_ids_to_tokens(mask)
-        same, problem = token in MASK_NAMES, f"token {mask} of its tokenizer is {token!r:.40}"
+        fits, problem = token in MASK_NAMES, f"token {mask} of its tokenizer is {token!r:.40}"
     else:
-        same = not family.mask_vocab or size in family.mask_vocab
+        fits = not family.mask_vocab or size in family.mask_vocab
         problem = f"theirs have {' or '.join(map(str, family.mask_vocab))} tokens and this {size}"
-    if not same:
+    if not fits:
         raise ModelError(
             f"no mask id: neither config.json nor a tokenizer names a mask token, and the id {mask} "
             f"of published {family.name} checkpoints does not fit: {problem}",
@@ -162,12 +162,12 @@ def require_undisguised(name: str, family: Family, raw: dict[str, Any], tokenize
     named = raw.get("auto_map")
     named = named if isinstance(named, dict) else {}
     classes = {str(c) for k, c in named.items() if k.startswith("AutoModel")}
-    own = [c for c in classes if c.rpartition(".")[2] not in family.architectures]
+    custom = [c for c in classes if c.rpartition(".")[2] not in family.architectures]
     mask = raw.get("mask_token_id")
     mask = mask if mask is not None else getattr(tokenizer, "mask_token_id", None)
-    if family.direction is Direction.CAUSAL and own and mask is not None:
+    if family.direction is Direction.CAUSAL and custom and mask is not None:
         raise ModelError(
-            f"{name} calls itself {family.name}, which is causal, but brings {own[0]} and a mask "
+            f"{name} calls itself {family.name}, which is causal, but brings {custom[0]} and a mask "
             f"token ({mask})",
             "Say what it is: direction='bidirectional' with shift= and mask_id=, or "
             "direction='causal'.",

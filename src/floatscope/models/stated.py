@@ -22,10 +22,10 @@ def read(folder: Path | None) -> Stated:
     if not file.is_file():
         raise ModelError(f"{file} is not a file", "Copy it again.")
     raw = read_json(file)
-    known = [field.name for field in fields(Stated)]
+    names = [field.name for field in fields(Stated)]
     for name, value in raw.items():
-        if name not in known:
-            raise ModelError(f"{file}: no setting {name!r:.80}", f"There are {', '.join(known)}.")
-        if wanted := expected_of(name, value):
-            raise ModelError(f"{file}: {name} = {value!r:.80}, expected {wanted}", "Correct it.")
+        if name not in names:
+            raise ModelError(f"{file}: no setting {name!r:.80}", f"There are {', '.join(names)}.")
+        if expected := expected_of(name, value):
+            raise ModelError(f"{file}: {name} = {value!r:.80}, expected {expected}", "Correct it.")
     return Stated(**raw)

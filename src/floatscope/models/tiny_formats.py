@@ -48,7 +48,7 @@ def _own(architecture: str, model_type: str, file: str, *automatic: str, **other
     `automatic`: transformers' classes that stand for the architecture; `others`: those for another class.
     """
     classes = dict.fromkeys(automatic, architecture) | others
-    code = {name: f"{file}.{of}" for name, of in classes.items()}
+    code = {name: f"{file}.{class_name}" for name, class_name in classes.items()}
     return {"architectures": [architecture], "model_type": model_type, "auto_map": code}
 
 
@@ -61,11 +61,11 @@ def split_experts(weights: Weights) -> Weights:
             if not stem.endswith("mlp.experts"):
                 yield key, value
                 continue
-            for number, one in enumerate(value):
+            for number, expert in enumerate(value):
                 if last == "down_proj":
-                    yield f"{stem}.{number}.down_proj.weight", one.clone()
+                    yield f"{stem}.{number}.down_proj.weight", expert.clone()
                 else:
-                    gate, up = one.chunk(2)
+                    gate, up = expert.chunk(2)
                     yield f"{stem}.{number}.gate_proj.weight", gate.clone()
                     yield f"{stem}.{number}.up_proj.weight", up.clone()
 
@@ -86,8 +86,8 @@ def _qwen3(s: Any) -> Config:
 
 
 def _dream(s: Any) -> Config:
-    own = _own("DreamModel", "Dream", "modeling_dream", "AutoModel")
-    return _sizes(s) | own | {"mask_token_id": 259}
+    code_fields = _own("DreamModel", "Dream", "modeling_dream", "AutoModel")
+    return _sizes(s) | code_fields | {"mask_token_id": 259}
 
 
 def _llada(s: Any) -> Config:
@@ -228,7 +228,7 @@ def _llada2_names(weights: Weights) -> Weights:
             continue
         if key.endswith("q_proj.weight"):
             stem = key.removesuffix("self_attn.q_proj.weight")
-            parts = [weights[f"{stem}self_attn.{one}_proj.weight"] for one in "qkv"]
+            parts = [weights[f"{stem}self_attn.{part}_proj.weight"] for part in "qkv"]
             named[f"{stem}attention.query_key_value.weight"] = torch.cat(parts)
             continue
         for ours, theirs in renamed.items():
@@ -324,8 +324,8 @@ def _a2d(base: str) -> Callable[[Any], Config]:
 
     def config(s: Any) -> Config:
         file = f"modeling_{kind}"
-        own = _own(f"A2D{base}LMHeadModel", f"a2d-{kind}", file, "AutoModelForMaskedLM")
-        return _sizes(s) | own | ({"head_dim": s.width // s.heads} if base == "Qwen3" else {})
+        code_fields = _own(f"A2D{base}LMHeadModel", f"a2d-{kind}", file, "AutoModelForMaskedLM")
+        return _sizes(s) | code_fields | ({"head_dim": s.width // s.heads} if base == "Qwen3" else {})
 
     return config
 
@@ -354,9 +354,9 @@ def _bert(s: Any) -> Config:
 
 
 def _roberta(s: Any) -> Config:
-    own = {"architectures": ["RobertaForMaskedLM"], "model_type": "roberta"}
-    more = {"layer_norm_eps": 1e-5, "pad_token_id": 1, "max_position_embeddings": s.context + 2}
-    return _bert(s) | own | more | {"type_vocab_size": 1}
+    declared = {"architectures": ["RobertaForMaskedLM"], "model_type": "roberta"}
+    sizes = {"layer_norm_eps": 1e-5, "pad_token_id": 1, "max_position_embeddings": s.context + 2}
+    return _bert(s) | declared | sizes | {"type_vocab_size": 1}
 
 
 def _albert(s: Any) -> Config:

@@ -101,10 +101,10 @@ class Visibility:
         return self._there(self.query_positions)
 
     def _there(self, columns: Int[Tensor, " n"]) -> Bool[Tensor, "b n"]:
-        there = columns >= self.padding[:, None]
+        real = columns >= self.padding[:, None]
         if self.there is not None:
-            there = there & (columns < self.there)
-        return there if self.end is None else there & (columns < self.end[:, None])
+            real = real & (columns < self.there)
+        return real if self.end is None else real & (columns < self.end[:, None])
 
     @cached_property
     def position_ids(self) -> Int[Tensor, "b q"] | None:
@@ -173,5 +173,5 @@ class Visibility:
         """The complete mask. A padding row sees itself, so that no row is empty."""
         keys = torch.arange(self.keys, device=self.padding.device)
         first, last = self.first_visible[:, :, None], self.last_visible[:, :, None]
-        seen = (keys >= first) & (keys <= last)
-        return seen | (keys == self.query_positions[:, None])
+        visible = (keys >= first) & (keys <= last)
+        return visible | (keys == self.query_positions[:, None])

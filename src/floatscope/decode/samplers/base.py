@@ -314,8 +314,8 @@ def sure_or_best(
     steps = block_steps or guess.block
     count = max(1, guess.block // steps + (guess.step < guess.block % steps))
     sure = guess.masked & (p > threshold)
-    asked = torch.full((len(p),), count, device=p.device)
-    return torch.where((sure.sum(-1) >= count)[:, None], sure, best(p, guess.masked, asked))
+    counts = torch.full((len(p),), count, device=p.device)
+    return torch.where((sure.sum(-1) >= count)[:, None], sure, best(p, guess.masked, counts))
 
 
 @dataclass(frozen=True)

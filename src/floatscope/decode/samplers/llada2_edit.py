@@ -40,8 +40,8 @@ class LLaDA2Edit(LLaDA2):
         return self.n_steps + n_blocks * self.more_steps
 
     def overwrite(self, guess: Guess) -> Bool[Tensor, "b w"]:
-        stands = guess.in_block & ~guess.masked
-        return stands & (guess.confidence > self.edit_threshold)
+        decided = guess.in_block & ~guess.masked
+        return decided & (guess.confidence > self.edit_threshold)
 
     def over(self, left: bool, full: int, changed: bool) -> bool:
         return not left and (full >= self.more_steps or (full > 0 and not changed))

@@ -99,11 +99,11 @@ class _Acting(Acting):
             if call.layer in self.sums:
                 sums = self.sums[call.layer].plus(sums)
             self.sums[call.layer] = sums
-        now = (sums.total / sums.viewers.clamp_min(1)).mean(1)  # (b, k)
+        received = (sums.total / sums.viewers.clamp_min(1)).mean(1)  # (b, k)
         if self.last is not None:
-            up = (now - self.last).clamp_min(0)
+            up = (received - self.last).clamp_min(0)
             self.rise = up if self.rise is None else self.rise + up
-        self.last = now
+        self.last = received
 
 
 def _deviation(call: attention_hook.Call, visible: Visibility) -> Float[Tensor, "b h 1 1"]:
@@ -112,12 +112,12 @@ def _deviation(call: attention_hook.Call, visible: Visibility) -> Float[Tensor, 
     # Evenly spaced over each prompt's own rows: padding has no say.
     first = (visible.padding - (visible.keys - visible.queries)).clamp(min=0)[:, None]
     spread = torch.linspace(0, 1, _ROWS, device=call.query.device)
-    some = first + ((q - 1 - first) * spread).round().long()  # (b, rows)
-    query = call.query.float().gather(2, some[:, None, :, None].expand(b, h, _ROWS, d))
+    sampled = first + ((q - 1 - first) * spread).round().long()  # (b, rows)
+    query = call.query.float().gather(2, sampled[:, None, :, None].expand(b, h, _ROWS, d))
     score = query @ expand(call.key.float(), h).mT * call.scale  # (b, h, rows, k)
     mask = attention_hook.explicit_mask(call)
     mask = mask.expand(b, *mask.shape[1:])
-    index = some[:, None, :, None].expand(b, mask.shape[1], _ROWS, mask.shape[3])
+    index = sampled[:, None, :, None].expand(b, mask.shape[1], _ROWS, mask.shape[3])
     score = score.masked_fill(~mask.gather(2, index), torch.nan).flatten(2)
     middle = score.nanmedian(-1, keepdim=True).values
     return (score - middle).abs().nanmedian(-1).values[..., None, None]

@@ -43,10 +43,10 @@ class CutEdges(Masking):
         super().check(model)
         for side, selection in (("query", self._rows(model)), ("key", self._keys(model))):
             if not selection.given:
-                many = {"query": "queries", "key": "keys"}[side]
+                plural = {"query": "queries", "key": "keys"}[side]
                 raise UsageError(
-                    f"CutEdges needs two ends, and has no {many}",
-                    f"Give {many}=..., {side}_classes=... or {side}_positions=....",
+                    f"CutEdges needs two ends, and has no {plural}",
+                    f"Give {plural}=..., {side}_classes=... or {side}_positions=....",
                 )
         check_classes(self.query_classes)
         check_classes(self.key_classes)
@@ -59,8 +59,8 @@ class CutEdges(Masking):
 
     def probe(self) -> "CutEdges":
         """Return a version that cuts all rows off from half of the keys."""
-        every = replace(self, queries=("prompt", "rest", "answer"), keys="prompt", control=None)
-        bare = replace(every, query_classes=(), key_classes=(), steps=None)
+        unrestricted = replace(self, queries=("prompt", "rest", "answer"), keys="prompt", control=None)
+        bare = replace(unrestricted, query_classes=(), key_classes=(), steps=None)
         return replace(bare, query_positions=None, key_positions=None)
 
     def acting(self, model: Model) -> ActingTokens:

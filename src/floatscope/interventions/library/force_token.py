@@ -60,9 +60,9 @@ class ForceToken(Overruling):
         Args:
             model (Model): the model to try it on.
         """
-        others = (i for i in range(model.vocab_size) if i not in (self.token, model.mask_id))
+        tokens = (i for i in range(model.vocab_size) if i not in (self.token, model.mask_id))
         first = replace(self, position=0, step=None)
-        return [first, replace(first, token=next(others))]
+        return [first, replace(first, token=next(tokens))]
 
     def acting(self, model: Model) -> "_Acting":
         step = self.position if not model.is_diffusion else self.step or 0

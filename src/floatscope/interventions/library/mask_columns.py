@@ -101,10 +101,10 @@ class _Acting(ActingMask):
         if self.spec.k == 0 or call.layer not in self.layers:
             return proceed(call)
         if self.spec.hold and self.state is not None:
-            picked, now = self._held(call), None
+            picked, sums = self._held(call), None
         else:
-            picked, now = self._of_step(call)
-        return proceed(call if picked is None else self.hide(call, picked, now=now))
+            picked, sums = self._of_step(call)
+        return proceed(call if picked is None else self.hide(call, picked, now=sums))
 
     def _held(self, call: attention_hook.Call) -> Tensor | None:
         state = self.state
@@ -120,16 +120,16 @@ class _Acting(ActingMask):
         if state is not None and state.blind:  # the same columns as in the forward it guides
             return self.picked.get(call.layer), None
         before = self._before(call)
-        now = columns.attended(call, self.visible(call))
+        sums = columns.attended(call, self.visible(call))
         if state is not None:
-            self._remember(call.layer, now)
+            self._remember(call.layer, sums)
         if before is None and self.spec.first:
-            before = now
+            before = sums
         self.picked.pop(call.layer, None)
         if before is None or not self.acts(call.layer):
-            return None, now
+            return None, sums
         self.picked[call.layer] = picked = self._pick(before)
-        return picked, now
+        return picked, sums
 
     def _pick(self, sums: ColumnSums) -> Bool[Tensor, "b _ k"]:
         spec, state = self.spec, self.state
@@ -146,8 +146,8 @@ class _Acting(ActingMask):
         values, means = sums.by(spec.by), sums.by("received")
         if not spec.per_head:
             values, means = (x.mean(1, keepdim=True) for x in (values, means))
-        there = pool if spec.rule is None else pool & spec.rule.passes(means)
-        return self.instead(columns.top(values, there, spec.k), pool, sums.total)
+        allowed = pool if spec.rule is None else pool & spec.rule.passes(means)
+        return self.instead(columns.top(values, allowed, spec.k), pool, sums.total)
 
     def _before(self, call: attention_hook.Call) -> ColumnSums | None:
         """Return the sums of the step before for the prompts still being decoded, over this step's keys."""

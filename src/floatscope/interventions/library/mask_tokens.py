@@ -23,8 +23,8 @@ class MaskTokens(TokenMasking):
     queries: Names = ()
 
     def probe(self) -> "MaskTokens":
-        every = replace(self, regions="prompt", classes=(), queries=(), positions=None)
-        return replace(every, steps=None, control=None)
+        unrestricted = replace(self, regions="prompt", classes=(), queries=(), positions=None)
+        return replace(unrestricted, steps=None, control=None)
 
     def acting(self, model: Model) -> ActingTokens:
         rows = Selection(model, self.queries) if self.queries else None

@@ -36,8 +36,8 @@ class MaskValues(TokenMasking):
             raise UsageError(f"MaskValues: to = {self.to!r}", f"Use one of {', '.join(KINDS)}.")
 
     def probe(self) -> "MaskValues":
-        every = replace(self, regions="prompt", classes=(), positions=None)
-        return replace(every, to="zero", steps=None, control=None)
+        unrestricted = replace(self, regions="prompt", classes=(), positions=None)
+        return replace(unrestricted, to="zero", steps=None, control=None)
 
     def acting(self, model: Model) -> "_Acting":
         return _Acting(self, model, self.selection(model))
@@ -62,5 +62,5 @@ def _mean(call: attention_hook.Call) -> Float[Tensor, "b h _ d"]:
     if call.mask is None and not call.causal:
         return value.mean(2, keepdim=True)
     wide = torch.promote_types(value.dtype, torch.float32)  # bfloat16 cannot count to 300
-    seen = attention_hook.explicit_mask(call).to(wide)
-    return torch.matmul(seen / seen.sum(-1, keepdim=True), value.to(wide)).to(value.dtype)
+    visible = attention_hook.explicit_mask(call).to(wide)
+    return torch.matmul(visible / visible.sum(-1, keepdim=True), value.to(wide)).to(value.dtype)

@@ -100,8 +100,8 @@ class _Acting(ActingLayers):
 
     def acts(self, layer: int) -> bool:
         state = self.state
-        known = state is not None and not state.blind and state.step in self.source.first_row
-        return known and super().acts(layer)
+        recorded = state is not None and not state.blind and state.step in self.source.first_row
+        return recorded and super().acts(layer)
 
     def begin(self, state: State) -> None:
         if state.step == 0 and not state.blind:
@@ -115,22 +115,22 @@ class _Acting(ActingLayers):
         dim = 1 if self.what == "attention" else 0
         count = self.source.of_step(kind, state.step, min(self.layers)).shape[dim]
         for place, b in enumerate(state.active):
-            at = self._partners(state, b).to(flagged.device)  # (k,), −1 where there is none
-            own = at[-state.visible.queries :]
-            there = (own >= first) & (own < first + count)
-            rows = (flagged[place, -state.visible.queries :] & there).nonzero().squeeze(-1)
+            partners = self._partners(state, b).to(flagged.device)  # (k,), −1 where there is none
+            row_partners = partners[-state.visible.queries :]
+            recorded = (row_partners >= first) & (row_partners < first + count)
+            rows = (flagged[place, -state.visible.queries :] & recorded).nonzero().squeeze(-1)
             self.rows.append(rows)
-            self.theirs.append(own[rows] - first)
-            self.keys.append(at)
+            self.theirs.append(row_partners[rows] - first)
+            self.keys.append(partners)
             self.patched.setdefault(b, {})[state.step] = len(rows)
 
     def _partners(self, state: State, b: int) -> Tensor:
         prompt, other = state.prompts[b], self.source.prompt
         padding = state.prompt_end - len(prompt.ids)
         answer = state.canvas.shape[1] - state.prompt_end
-        found = alignment.partners(prompt, other, self.align)
-        more = range(len(other.ids), len(other.ids) + answer)
-        return torch.tensor([*[-1] * padding, *found, *more])
+        prompt_partners = alignment.partners(prompt, other, self.align)
+        answer_positions = range(len(other.ids), len(other.ids) + answer)
+        return torch.tensor([*[-1] * padding, *prompt_partners, *answer_positions])
 
     def residual(self, layer: int, x: Tensor) -> Tensor:
         assert self.state is not None
@@ -157,20 +157,20 @@ class _Acting(ActingLayers):
         assert self.state is not None
         query, key = call.query.clone(), call.key.clone()
         theirs = self.source.keys(self.state.step, call.layer)
-        asked = self.source.of_step(QUERY, self.state.step, call.layer)
-        for b, (rows, from_row, at) in enumerate(
+        source_query = self.source.of_step(QUERY, self.state.step, call.layer)
+        for b, (rows, from_row, partners) in enumerate(
             zip(self.rows, self.theirs, self.keys, strict=True)
         ):
             real = self.state.visible.key_is_real[b]
-            if int(real.sum()) != theirs.shape[1] or not bool((at[real] >= 0).all()):
+            if int(real.sum()) != theirs.shape[1] or not bool((partners[real] >= 0).all()):
                 raise UsageError(
                     f"Patch(what='attention') needs runs whose keys correspond one to one: this one has "
                     f"{int(real.sum())}, the source {theirs.shape[1]}, and "
-                    f"{int((at[real] < 0).sum())} have no partner",
+                    f"{int((partners[real] < 0).sum())} have no partner",
                     "Use prompts of one length, or what='head'.",
                 )
-            query[b, :, rows] = asked[:, from_row].to(query)
-            key[b, :, real] = theirs[:, at[real]].to(key)
+            query[b, :, rows] = source_query[:, from_row].to(query)
+            key[b, :, real] = theirs[:, partners[real]].to(key)
         return attention_hook.compute_attention(replace(call, query=query, key=key))
 
     def report(self, prompt: int, steps: int) -> dict[str, float]:

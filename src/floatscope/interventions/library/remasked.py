@@ -59,8 +59,8 @@ class _Acting(ActingOverrule):
 
     def changed(self, state: State, canvas: Int[Tensor, "b s"]) -> Int[Tensor, "b s"]:
         length = canvas.shape[1] - state.prompt_end
-        at = [state.prompt_end + n for n in chosen(self.positions, length, "position")]
+        columns = [state.prompt_end + n for n in chosen(self.positions, length, "position")]
         assert self.model.mask_id is not None
         canvas = canvas.clone()
-        canvas[:, at] = self.model.mask_id
+        canvas[:, columns] = self.model.mask_id
         return canvas

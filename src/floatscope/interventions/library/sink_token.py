@@ -78,8 +78,8 @@ class _Acting(Acting):
         if state is None or self.model.direction is Direction.CAUSAL:
             return proceed(call)
         keys = call.key.shape[2]
-        at = torch.arange(keys, device=call.key.device)
-        is_sink = at == state.visible.padding[:, None]  # (b, k): the first after the padding
+        key_index = torch.arange(keys, device=call.key.device)
+        is_sink = key_index == state.visible.padding[:, None]  # (b, k): the first after the padding
         rows = state.visible.of_rows(is_sink, 1)
         only_itself = rows[:, None, :, None] & ~is_sink[:, None, None, :]
         return proceed(

@@ -145,7 +145,7 @@ def log_odds(call: attention_hook.Call, picked: Bool[Tensor, "b h k"]) -> Rows:
     return inside.log() - outside.log()
 
 
-def solve(odds: Rows, real: Bool[Tensor, "b q"], wanted: Heads) -> tuple[Heads, Heads]:
+def solve(odds: Rows, real: Bool[Tensor, "b q"], reduction: Heads) -> tuple[Heads, Heads]:
     """Find the bias that lowers the rows' mean share by `wanted`, and the share that it removes."""
     weight = (real / real.sum(-1, keepdim=True)).double()[:, None]  # (b, 1, q)
     odds = odds.masked_fill(~real[:, None], -torch.inf)
@@ -154,11 +154,11 @@ def solve(odds: Rows, real: Bool[Tensor, "b q"], wanted: Heads) -> tuple[Heads, 
         return (torch.sigmoid(odds + bias[..., None]) * weight).sum(-1)
 
     before = mass(torch.zeros_like(odds[..., 0]))
-    target = before - wanted.double()
+    target = before - reduction.double()
     low, high = torch.full_like(before, _LOWEST), torch.zeros_like(before)
     for _ in range(_HALVINGS):
         middle = (low + high) / 2
         enough = mass(middle) <= target
         low, high = torch.where(enough, middle, low), torch.where(enough, high, middle)
-    bias = torch.where(wanted > 0, high, 0.0)
+    bias = torch.where(reduction > 0, high, 0.0)
     return bias, before - mass(bias)

@@ -106,8 +106,8 @@ class _Merge:
     def _delta(self, a: str, b: str, shape: tuple[int, ...]) -> Float[Tensor, "out in"]:
         """s·B·A of this shape."""
         (n_out, n_in), rank = shape, self.adapter.settings.rank(self.name)
-        right, left = self._shaped(a, (rank, n_in)), self._shaped(b, (n_out, rank))
-        return (left @ right) * self._scaling
+        right, lora_b = self._shaped(a, (rank, n_in)), self._shaped(b, (n_out, rank))
+        return (lora_b @ right) * self._scaling
 
     def _rows(self) -> None:
         weight, ids = self._own("weight"), self.adapter.settings.rows(self.name)

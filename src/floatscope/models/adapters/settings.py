@@ -125,18 +125,18 @@ def _matching(patterns: dict[str, V], module: str, default: V) -> V:
 
 def settings(raw: dict[str, Any], file: Path) -> Settings:
     """Read the settings from the JSON object; ModelError names a field that is not supported."""
-    given = {name: value for name, value in raw.items() if value is not None}
+    values = {name: value for name, value in raw.items() if value is not None}
     try:
-        chosen = Settings.model_validate(given)
+        chosen = Settings.model_validate(values)
         name = next(
             (n for n, v in sorted((chosen.model_extra or {}).items()) if _unknown(n, v)), ""
         )
-        wanted = "nothing: Floatscope does not know how to merge that"
+        expected = "nothing: Floatscope does not know how to merge that"
     except ValidationError as error:
         name = str(error.errors(include_url=False, include_input=False)[0]["loc"][0])
-        wanted = str(Settings.model_fields[name].description)
+        expected = str(Settings.model_fields[name].description)
     if name:
-        raise ModelError(f"{file}: {name} = {raw.get(name)!r:.80}, expected {wanted}", _REMEDY)
+        raise ModelError(f"{file}: {name} = {raw.get(name)!r:.80}, expected {expected}", _REMEDY)
     return chosen
 
 

@@ -31,7 +31,7 @@ class Kept(Again):
         self.store = store
 
     def record(self, body):
-        rooms = [one for room in self.store.taken for one in room.tensors()]
+        rooms = [one for room in self.store.in_use for one in room.tensors()]
         before = [one.clone() for one in rooms]
         try:
             return super().record(body)
@@ -110,7 +110,7 @@ def test_watched_or_not_replayed_or_not_the_path_is_the_same(replaying, causal, 
     store = graphs.store_of(causal.net)
     store.forget()
     same_tokens(causal.generate(PROMPTS, ONE_BY_ONE), plain)
-    assert not store.recorded and store.rooms and not store.taken
+    assert not store.recorded and store.rooms and not store.in_use
     short = causal.generate(PROMPTS, fs.Autoregressive(length=2, stop_at_eos=False))
     for one, other in zip(short, plain, strict=True):
         np.testing.assert_array_equal(one.confidence[:2, -2:], other.confidence[:2, -34:-32])
@@ -238,5 +238,5 @@ def test_a_decoding_inside_another_has_a_room_of_its_own(replaying, causal):
     with pytest.raises(KeyboardInterrupt):
         causal.generate("Hello", ONE_BY_ONE, progress=stop)
     assert not attention_hook.attached_handlers(attention_hook.attention_modules(causal.net))
-    assert not graphs.store_of(causal.net).taken
+    assert not graphs.store_of(causal.net).in_use
     same_tokens([causal.generate("Hello", ONE_BY_ONE)], [expected])

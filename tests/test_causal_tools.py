@@ -128,7 +128,7 @@ def test_a_batch_with_padding_is_ablated_as_each_alone(exact, means, family, to)
     one = fs.interventions.AblateHeads(HEADS, to, reference=reference)
     prompts = [PROMPT, fs.Prompt.rag("So?", ["No."], gold=0)]
     cut = fs.interventions.CutEdges(queries="answer", keys="gold")
-    with fs.interventions.Together((one, fs.interventions.MaskValues(positions=0), cut))(model):
+    with fs.interventions.Combined((one, fs.interventions.MaskValues(positions=0), cut))(model):
         together = model.trace(prompts, sampler, keep="mass")
         alone = [model.trace(prompt, sampler, keep="mass") for prompt in prompts]
     for one, other in zip(together, alone, strict=True):
@@ -191,7 +191,7 @@ def _read_logits(model, ids, rows, intervention):
     prompt = Encoded(tuple(ids), ("prompt",) * len(ids))
     canvas = torch.tensor([ids])
     with intervention(model), torch.inference_mode():
-        state = State.of(model, [prompt], canvas, (len(ids), len(ids)), prompt_end=len(ids))
+        state = State.build(model, [prompt], canvas, (len(ids), len(ids)), prompt_end=len(ids))
         with notify_edits(model, state):
             return model.forward(canvas, torch.tensor(rows), state.visible)[0]
 
@@ -244,7 +244,7 @@ def test_values_are_gone_and_weights_are_not(exact, family, to, heads):
 
     gold = fs.interventions.MaskValues(regions="gold", to=to, heads=heads, layers=[0, 2])
     first = fs.interventions.MaskValues(positions=0, to=to, heads=heads, layers=[0, 2])
-    agrees(model, fs.interventions.Together((gold, first)), PROMPT, brief(model), edit)
+    agrees(model, fs.interventions.Combined((gold, first)), PROMPT, brief(model), edit)
 
 
 def test_the_weights_of_a_layer_stay_while_its_values_go(models):
@@ -286,7 +286,7 @@ def test_edges_are_cut_at_both_ends(exact, family):
         queries="question", query_classes="punctuation", keys="gold", layers=1, heads=[1, 2, 3]
     )
     answer = fs.interventions.CutEdges(queries="answer", keys="gold", layers=1, heads=[1, 2, 3])
-    agrees(model, fs.interventions.Together((punctuation, answer)), PROMPT, brief(model), edit)
+    agrees(model, fs.interventions.Combined((punctuation, answer)), PROMPT, brief(model), edit)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -314,7 +314,7 @@ def test_names_of_positions_by_hand(models):
         fill = 9 if model.mask_id is None else model.mask_id
         canvas = lay_out(model, prompts, 2, fill)
         canvas[:, 4] = 9
-        state = State.of(model, prompts, canvas, (3, 5), prompt_end=3)
+        state = State.build(model, prompts, canvas, (3, 5), prompt_end=3)
         masked = [3] if model.is_diffusion else []
         shift = model.shift
         expected = {
@@ -326,10 +326,10 @@ def test_names_of_positions_by_hand(models):
             "predicting": [list(range(3 - shift, 5))] * 2,
         }
         for name, places in expected.items():
-            flags = Selection(model, name).of(state)
+            flags = Selection(model, name).find(state)
             assert [one.nonzero().flatten().tolist() for one in flags] == places, name
-        assert Selection(model, positions=-1).of(state).nonzero().tolist() == [[0, 2], [1, 2]]
-        assert Selection(model).of(state).sum(-1).tolist() == [5, 3]
+        assert Selection(model, positions=-1).find(state).nonzero().tolist() == [[0, 2], [1, 2]]
+        assert Selection(model).find(state).sum(-1).tolist() == [5, 3]
 
 
 def test_a_row_keeps_its_only_keys(llama):
@@ -346,7 +346,7 @@ def test_one_inside_another_is_proven_by_itself(models):
             fs.interventions.MaskTokens(regions="gold"),
             fs.interventions.AblateHeads(((1, 0),)),
         )
-        with fs.interventions.Together((head, gold))(model):
+        with fs.interventions.Combined((head, gold))(model):
             together = model.trace(PROMPT, brief(model), keep="mass")
         with gold(model), head(model):
             assert len(model.edits) == 2

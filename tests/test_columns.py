@@ -140,7 +140,9 @@ def test_a_random_control_follows_its_anchor_and_is_uniform():
     picks[:, 0, 5] = picks[:, 1, 5] = picks[:, 1, 2] = True  # two layers, say: both chose 5
     pool = torch.ones(prompts, 1, n, dtype=torch.bool)
     pool[..., 0] = False
-    other = controls.others("random", picks, pool, torch.rand(prompts, n, generator=generator))
+    other = controls.pick_controls(
+        "random", picks, pool, torch.rand(prompts, n, generator=generator)
+    )
     alone, both = other[:, 0], other[:, 1]
     assert ((alone & both).any(-1) | alone[:, 2]).all()  # (2 was itself chosen in the other layer)
     assert (both.sum(-1) == 2).all() and not (other & picks).any()
@@ -158,7 +160,7 @@ def test_a_control_of_equal_mass_is_as_near_as_it_says(seed, k, concentration):
     pool = torch.ones(2, 1, 30, dtype=torch.bool)
     pool[1, :, :6] = False
     picked = columns.top(total.float(), pool, k)
-    other = controls.others("mass", picked, pool, torch.zeros(2, 30), total.float())
+    other = controls.pick_controls("mass", picked, pool, torch.zeros(2, 30), total.float())
     assert not (other & picked).any() and not (other & ~pool).any()
     for b in range(2):
         for h in range(3):
@@ -231,7 +233,7 @@ def test_what_was_hidden_is_said(models, family, spec):
 
 
 def test_several_maskings_are_told_apart(llada):
-    with fs.interventions.Together(
+    with fs.interventions.Combined(
         (fs.interventions.MaskColumns(k=1), fs.interventions.MaskColumns(k=3))
     )(llada):
         info = llada.generate(PROMPT, fs.Confidence(length=2)).info
@@ -248,7 +250,7 @@ def test_a_cache_changes_nothing_and_the_prompt_is_masked_too(exact, family):
         ids = list(encoded.ids)
         for step in range(length):
             canvas = torch.tensor([ids])
-            state = State.of(
+            state = State.build(
                 *(model, [encoded], canvas, (len(ids), len(ids) + 1)),
                 prompt_end=len(encoded.ids),
                 step=step,

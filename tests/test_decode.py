@@ -139,7 +139,7 @@ def guess_of(p, masked=None):
         masked=masked,
         place=torch.arange(p.shape[1])[None],
         noise=torch.rand(p.shape[:2]),
-        held=torch.zeros_like(masked),
+        postponed=torch.zeros_like(masked),
     )
 
 
@@ -189,7 +189,7 @@ def test_attention_guided_by_hand():
     coupling = [[9, 4, 1, 0], [4, 9, 2, 0], [1, 2, 9, 0.1], [0, 0, 0.1, 9]]
 
     def taken(done=0.0, masked=None, p=p, coupling=coupling, **fields):
-        heard = {"coupling": torch.tensor([coupling]) / 100, "done": torch.tensor([done])}
+        heard = {"coupling": torch.tensor([coupling]) / 100, "decided_share": torch.tensor([done])}
         guess = dataclasses.replace(guess_of(p, masked), **heard)
         return chosen(fs.samplers.AttentionGuided(**fields), guess)
 
@@ -228,7 +228,7 @@ def test_attention_guided_hears_the_attention_between_masks(exact, family):
         Encoded(tuple(row[pad:lo].tolist()), ("prompt",) * (lo - pad))
         for row, pad in zip(canvas, (0, 2), strict=True)
     ]
-    state = State.of(model, prompts, canvas, (lo, hi), prompt_end=lo)
+    state = State.build(model, prompts, canvas, (lo, hi), prompt_end=lo)
     whole = []
 
     def look(call, proceed):

@@ -98,7 +98,7 @@ def test_what_the_metadata_says_counts(tmp_path):
     assert fs.load(file, check=False, shift=0).shift == 0
     name = b"llada.attention.causal"
     file.write_bytes(content.replace(name + kind + b"\x00", name + kind + b"\x01"))
-    with pytest.raises(fs.ModelError, match=r"attention.causal = True.*Say which it is"):
+    with pytest.raises(fs.ModelError, match=r"attention.causal = True.*State the direction"):
         fs.load(file)
     assert fs.load(file, direction="causal", shift=1).mask_id is None
 

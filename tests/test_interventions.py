@@ -47,7 +47,7 @@ ALL = {
     ),
     "structural tokens": fs.interventions.MaskTokens(classes="structural", queries="answer"),
     "strong boost": fs.interventions.BoostDynamics(strength=2.0),
-    "together": fs.interventions.Together(
+    "together": fs.interventions.Combined(
         (
             fs.interventions.SinkToken(),
             fs.interventions.MaskColumns(k=1),
@@ -245,7 +245,7 @@ def test_a_trace_says_what_was_in_force(llada, tmp_path):
     from floatscope.scenes.pack import scene_of
 
     sampler = fs.Confidence(length=4, steps=2)
-    both = fs.interventions.Together(
+    both = fs.interventions.Combined(
         (fs.interventions.MaskColumns(k=1), fs.interventions.SinkToken())
     )
     with both(llada):
@@ -336,7 +336,7 @@ def test_a_control_has_the_size_of_the_choice(seed, n, kind):
     there = torch.ones(2, 1, 24, dtype=torch.bool)
     there[1, :, :4] = False  # padding
     picked &= there
-    other = controls.others(kind, picked, there, torch.rand(2, 24, generator=generator))
+    other = controls.pick_controls(kind, picked, there, torch.rand(2, 24, generator=generator))
     assert torch.equal(other.sum(-1), picked.sum(-1))
     assert not (other & picked).any() and not (other & ~there).any()
 
@@ -383,7 +383,7 @@ def test_guidance_is_edited_alike(models):
         (fs.interventions.MaskTokens(), "something to hide"),
         (fs.interventions.MaskTokens(classes="verbs"), "no token class 'verbs'"),
         (fs.interventions.SinkToken(token=10**9), "not in the vocabulary"),
-        (fs.interventions.Together(()), "nothing"),
+        (fs.interventions.Combined(()), "no interventions"),
     ],
 )
 def test_refused_before_anything_runs(llada, wrong, says):
@@ -423,9 +423,9 @@ def test_refused_while_running(llada):
 def test_an_intervention_that_does_not_bite_is_refused(llada):
     class Nothing(Intervention):
         def acting(self, model):
-            from floatscope.interventions.base import Acting
+            from floatscope.interventions.base import ActiveIntervention
 
-            return Acting(model)
+            return ActiveIntervention(model)
 
     with pytest.raises(ModelError, match="leaves the logits"), Nothing()(llada):
         raise AssertionError("in force")

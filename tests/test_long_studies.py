@@ -106,7 +106,7 @@ def test_all_read_the_same_text_at_most_as_long_as_what_is_decoded(finished):
 
 @pytest.mark.parametrize("data", ["long:summary", "long:answer", "long:continuation"])
 def test_only_what_can_be_asked_is_planned(data):
-    fields = {"studies": list(STUDIES.own), "models": ["pair/mdm"], "data": data, "limit": 4}
+    fields = {"studies": list(STUDIES.builtin), "models": ["pair/mdm"], "data": data, "limit": 4}
     request = request_of(fields)
     names = set(settings_of(request))
     assert ("with-passages" in names) == ("30-points-random" in names) == (data == "long:answer")

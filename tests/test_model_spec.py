@@ -26,7 +26,7 @@ def test_a_text_and_a_table_say_the_same():
         "mask_id": 4,
         "override_mask": True,
     }
-    assert spec == ModelSpec.of(table) == ModelSpec(**table) == ModelSpec.of(spec)
+    assert spec == ModelSpec.from_value(table) == ModelSpec(**table) == ModelSpec.from_value(spec)
     assert spec.text == LONG and ModelSpec.parse(spec.text) == spec
     assert spec.settings == {k: v for k, v in table.items() if k != "where"}
 
@@ -67,7 +67,7 @@ def test_a_path_may_hold_what_separates(tmp_path, monkeypatch):
 )
 def test_what_is_wrong_is_named(given, says):
     with pytest.raises((UsageError, ModelError), match=f"(?s){says}"):
-        spec = ModelSpec.of(given)
+        spec = ModelSpec.from_value(given)
         spec.require_there()
 
 

@@ -125,7 +125,7 @@ def test_every_sampler_fills_what_was_put_back(llada, name):
 @pytest.mark.parametrize("name", ["confidence", "random, few steps", "dream, cold"])
 def test_several_decisions_of_one_decoding(llada, name):
     sampler = EVERY[name]
-    both = fs.interventions.Together(
+    both = fs.interventions.Combined(
         (
             fs.interventions.ForceToken(0, 65),
             fs.interventions.Remasked(0, step=1),
@@ -144,7 +144,7 @@ def test_a_batch_is_changed_as_each_prompt_alone(exact, family):
     model, sampler = exact[family], sampler_for(exact[family], length=5, steps=5)
     change = fs.interventions.ForceToken(1, 65)
     if model.is_diffusion:
-        change = fs.interventions.Together((change, fs.interventions.Remasked([0, 1, 2], step=2)))
+        change = fs.interventions.Combined((change, fs.interventions.Remasked([0, 1, 2], step=2)))
     with change(model):
         together = model.generate(PROMPTS, sampler)
         alone = [model.generate(p, sampler) for p in PROMPTS]
@@ -172,7 +172,7 @@ def test_all_at_once_each_does_its_part_and_is_gone(models):
             fs.interventions.ForceToken(0, 65),
         ]
         every += [fs.interventions.Remasked(0, step=1)] if model.is_diffusion else []
-        with fs.interventions.Together(tuple(every))(model):
+        with fs.interventions.Combined(tuple(every))(model):
             during = model.trace(PROMPTS, sampler, keep="mass")
         for trace, prompt in zip(during, PROMPTS, strict=True):
             start = len(model.encode(prompt).ids)

@@ -143,7 +143,7 @@ def test_a_batch_with_padding_is_patched_as_each_alone(exact, family, what):
     prompts = [OTHER, CLEAN] if what == "attention" else [OTHER, LONGER]
     source = fs.interventions.PatchSource.of(model, CLEAN, sampler, keep=what)
     part = {} if what == "attention" else {"regions": ("gold", "question", "masked")}
-    with fs.interventions.Together(
+    with fs.interventions.Combined(
         (
             fs.interventions.AblateHeads(((0, 0),)),
             fs.interventions.Patch(what, source, align=align, **part),
@@ -165,7 +165,7 @@ def test_the_first_acts_first(models, clean):
         alone = fs.interventions.Patch(what, other if stays is OTHER else one)
         with alone(model):
             expected = model.generate(CLEAN, sampler)
-        with fs.interventions.Together(
+        with fs.interventions.Combined(
             (fs.interventions.Patch(what, one), fs.interventions.Patch(what, other))
         )(model):
             both = model.generate(CLEAN, sampler)

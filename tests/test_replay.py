@@ -255,7 +255,7 @@ def test_at_most_so_many_are_kept(replaying):
     for n in range(graphs._MOST + 3):
         store.record(n, {"x": torch.zeros(2)}, lambda buffers: buffers["x"] + 1)
     assert list(store.recorded) == list(range(3, graphs._MOST + 3))
-    assert store.known(4).replay({"x": torch.ones(2)}).tolist() == [2, 2]
+    assert store.recorded_graph(4).replay({"x": torch.ones(2)}).tolist() == [2, 2]
     assert list(store.recorded)[-1] == 4
 
 

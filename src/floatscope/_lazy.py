@@ -43,7 +43,9 @@ def _missing(package: str, name: str, names: list[str]) -> AttributeError:
     if name.startswith("_") or any(map(Path.exists, _files(f"{package}.{name}"))):
         return AttributeError(text)  # Python asks before it imports a submodule
     places = {export: f"{package}.{export}" for export in names}
-    for namespace in [module for module in names if any(map(Path.exists, _files(f"{package}.{module}")))]:
+    for namespace in [
+        module for module in names if any(map(Path.exists, _files(f"{package}.{module}")))
+    ]:
         for export in import_module(f"{package}.{namespace}").__all__:
             places.setdefault(export, f"{package}.{namespace}.{export}")
     if name in places:

@@ -44,7 +44,7 @@ def unwritable(
 
 def write(path: Path, data: bytes) -> None:
     """Put the bytes at the path, or nothing, or leave what was there."""
-    with _beside(path, data) as partial:
+    with _write_temporary(path, data) as partial:
         os.replace(partial, path)
         if not _CAN_OPEN_DIRECTORIES:
             return
@@ -58,12 +58,12 @@ def write(path: Path, data: bytes) -> None:
 def rehearse(path: Path) -> None:
     """Write and remove what `write` will need, before the work whose result it is to write."""
     make_folder(path.parent)
-    with _beside(path, b"\n"):
+    with _write_temporary(path, b"\n"):
         pass
 
 
 @contextmanager
-def _beside(path: Path, data: bytes) -> Iterator[Path]:
+def _write_temporary(path: Path, data: bytes) -> Iterator[Path]:
     """Write the bytes under a name that is never read, and remove them afterwards."""
     partial = path.with_name(f".{path.name}.{os.getpid()}{_PARTIAL}")
     try:
@@ -159,7 +159,7 @@ def _place(partial: Path, path: Path, require_free: Callable[[], None]) -> None:
             old = _neighbour(path, ".old")
             with suppress(FileNotFoundError):  # another writer took it away, to replace it too
                 path.rename(old)
-        raise OSError(errno.EBUSY, "others write there all the time")
+        raise OSError(errno.EBUSY, "other processes keep writing to this path")
     except BaseException:
         if old is not None and old.exists() and not os.path.lexists(path):
             old.rename(path)

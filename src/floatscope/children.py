@@ -252,7 +252,10 @@ class LineProcess:
 
 
 def _start_context(preload: str) -> Any:
-    """Choose how a process is started. What has looked at a GPU cannot be forked: no server there."""
+    """Choose the start method of a child process.
+
+    A process that has initialised CUDA cannot be forked.
+    """
     if sys.platform != "linux" or not preload or _NVIDIA.exists():
         return get_context("spawn")
     context = get_context("forkserver")

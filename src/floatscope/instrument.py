@@ -176,7 +176,9 @@ class Model(models.Model):
             traces: list[Trace] = []
             paths = None if to is None else _paths(to, len(job.encoded), job.several)
             for batch, tick in job.batches():
-                batch_paths = None if paths is None else paths[len(traces) : len(traces) + len(batch)]
+                batch_paths = (
+                    None if paths is None else paths[len(traces) : len(traces) + len(batch)]
+                )
                 recorder = Recorder(self, batch, job.sampler, trace_options, batch_paths)
                 with recorder:
                     decodings = decode(self, batch, job.sampler, recorder, tick, cache)
@@ -359,9 +361,9 @@ class _Job:
         for number, start in enumerate(starts):
             before = number * self.steps
 
-            def tick(done: int, of: int, before: int = before) -> None:
+            def tick(completed: int, n: int, before: int = before) -> None:
                 if self.progress is not None:
-                    self.progress(before + done, total)
+                    self.progress(before + completed, total)
 
             yield self.encoded[start : start + self.batch_size], tick
 
@@ -441,7 +443,7 @@ def load(
     options = {key: value for key, value in locals().items() if key != "check"}
     ModelSpec("anywhere", name=name)  # refuses what is no name
     if isinstance(where, str | ModelSpec):
-        spec = ModelSpec.of(where)
+        spec = ModelSpec.from_value(where)
         stated = {k: v for k, v in spec.settings.items() if options[k] in (None, _AUTO.get(k))}
         options |= {"where": spec.where, **stated}
     with enough_memory():

@@ -31,7 +31,7 @@ class Registry(Mapping[str, V], Generic[V]):
         self, kind: str, library: str, make: Callable[[Any], V] = lambda value: value
     ) -> None:
         self.kind, self._library, self._make = kind, library, make
-        self._own: dict[str, tuple[str, str]] = {}  # name → package and attribute
+        self._builtin: dict[str, tuple[str, str]] = {}  # name → package and attribute
         self._added: dict[str, Any] = {}
 
     def _ready(self) -> None:
@@ -42,26 +42,29 @@ class Registry(Mapping[str, V], Generic[V]):
     def offer(
         self, package: str, attributes: Iterable[str], called: Mapping[str, str] | None = None
     ) -> None:
-        """Add a library's attributes; `called` maps those whose registered name differs."""
+        """Register attributes of a package.
+
+        `called` gives the registered name where it differs from the attribute.
+        """
         for attribute in attributes:
-            self._own[(called or {}).get(attribute) or dashed(attribute)] = package, attribute
+            self._builtin[(called or {}).get(attribute) or dashed(attribute)] = package, attribute
 
     def add(self, value: Any) -> None:
         """Add a user's object. It replaces an earlier one of the same name, but none of the package's."""
         import_module(self._library)  # its names are taken, whoever was imported first
         name = getattr(value, "name", None)
         name = name.lower() if isinstance(name, str) else dashed(value.__name__)
-        if name in self._own:
+        if name in self._builtin:
             raise UsageError(
-                f"there is a {self.kind} {name!r} in Floatscope already", "Give yours another name."
+                f"{name!r} is already a {self.kind} of Floatscope", "Give yours another name."
             )
         self._added[name] = value
 
     @property
-    def own(self) -> list[str]:
+    def builtin(self) -> list[str]:
         """The package's names, without those that a user or an installed package added."""
         import_module(self._library)
-        return list(self._own)
+        return list(self._builtin)
 
     def named(self, name: str) -> V:
         """Return the object of this name; an unknown name is an error that lists the names."""
@@ -76,8 +79,8 @@ class Registry(Mapping[str, V], Generic[V]):
 
     def __getitem__(self, name: str) -> V:
         self._ready()
-        if name in self._own:
-            package, attribute = self._own[name]
+        if name in self._builtin:
+            package, attribute = self._builtin[name]
             return self._make(getattr(import_module(package), attribute))
         return self._make(self._added[name])
 
@@ -86,7 +89,7 @@ class Registry(Mapping[str, V], Generic[V]):
 
     def __iter__(self) -> Iterator[str]:
         self._ready()
-        return iter([*self._own, *self._added])
+        return iter([*self._builtin, *self._added])
 
     def __len__(self) -> int:
         return len([*iter(self)])
@@ -94,7 +97,7 @@ class Registry(Mapping[str, V], Generic[V]):
     def home(self, name: str) -> tuple[str, str] | None:
         """Return package and attribute of one of the package's names, without importing it."""
         import_module(self._library)
-        return self._own.get(name)
+        return self._builtin.get(name)
 
 
 # One for each kind; the base class of the kind carries it.

@@ -116,18 +116,20 @@ class Table(Registry[Statistic]):
                 f"statistic {statistic.name!r} asks for attention weights",
                 "Compute what it needs of view.query and view.key; weights are never in memory at once.",
             )
-        array_names = {array.name for name in self.own for array in self._rows[name].arrays}
-        clash = {statistic.name} & {*self.own} or {array.name for array in statistic.arrays} & array_names
+        array_names = {array.name for name in self.builtin for array in self._rows[name].arrays}
+        clash = {statistic.name} & {*self.builtin} or {
+            array.name for array in statistic.arrays
+        } & array_names
         if clash:
             raise UsageError(
-                f"there is a statistic {min(clash)!r} in Floatscope already",
+                f"{min(clash)!r} is already a statistic of Floatscope",
                 "Give yours another name.",
             )
         self._rows[statistic.name] = statistic
         self.version += 1
 
     @property
-    def own(self) -> list[str]:
+    def builtin(self) -> list[str]:
         """The package's statistics, without those of users."""
         return [name for name, row in self._rows.items() if row.compute is None]
 
@@ -143,7 +145,12 @@ class Table(Registry[Statistic]):
 
     def keep_of(self, array: str) -> str:
         """Return the name that `keep=` needs for this array of a trace."""
-        matches = (row.name for row in self._rows.values() for produced in row.arrays if produced.name == array)
+        matches = (
+            row.name
+            for row in self._rows.values()
+            for produced in row.arrays
+            if produced.name == array
+        )
         return next(matches, array)
 
     @property

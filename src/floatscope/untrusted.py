@@ -27,12 +27,12 @@ RATIO, FREE = 200, 512 << 20
 class Unreadable(ValueError):
     """What is wrong, what to do about it, and on which line of the bytes, from 1."""
 
-    def __init__(self, what: str, remedy: str = "Copy it again.", line: int = 1) -> None:
-        super().__init__(what)
-        self.what, self.remedy, self.line = what, remedy, line
+    def __init__(self, problem: str, remedy: str = "Copy it again.", line: int = 1) -> None:
+        super().__init__(problem)
+        self.problem, self.remedy, self.line = problem, remedy, line
 
 
-class Twice(dict[str, Any]):
+class DuplicateField(dict[str, Any]):
     """An object that names a field more than once."""
 
     field = ""
@@ -118,7 +118,7 @@ def read_object(path: Path | str, limit: int = LIMIT) -> dict[str, Any]:
 
 
 def exists(path: Path | str) -> bool:
-    """Whether something is there, for any text: one too long for a path, or with NUL, names nothing."""
+    """Return whether the path exists; False if the text is not a valid path."""
     try:
         return Path(path).expanduser().exists()
     except (OSError, ValueError, RuntimeError):  # RuntimeError: ~ of a user who does not exist
@@ -201,7 +201,9 @@ def require_fields(data: Mapping[str, Any], types: Mapping[str, type | tuple[typ
 def texts(data: Mapping[str, Any], name: str) -> dict[str, str]:
     """Return a field that holds texts by name, and may be missing."""
     mapping = data.get(name, {})
-    if not isinstance(mapping, dict) or not all(isinstance(value, str) for value in mapping.values()):
+    if not isinstance(mapping, dict) or not all(
+        isinstance(value, str) for value in mapping.values()
+    ):
         raise Unreadable(f"has {name} = {mapping!r:.80}, expected texts by name")
     return mapping
 
@@ -224,11 +226,11 @@ def require_ratio(declared: int, stored: int) -> None:
 
 
 def check(data: Any) -> None:
-    """Refuse, at any depth, a field given twice and text that is none."""
+    """Refuse duplicate fields and text that is not valid Unicode, at any depth."""
     pending = [data]  # a list, not calls: data may be nested deeper than calls may
     while pending:
         node = pending.pop()
-        if isinstance(node, Twice):
+        if isinstance(node, DuplicateField):
             raise Unreadable(f"has the field {node.field!r} twice", "Keep one of them.")
         if isinstance(node, dict):
             pending += [*node.keys(), *node.values()]
@@ -238,15 +240,15 @@ def check(data: Any) -> None:
             try:
                 node.encode("utf-8")
             except UnicodeEncodeError:
-                problem = "holds half a surrogate pair"
-                raise Unreadable(problem, "Write whole characters.") from None
+                problem = "contains an unpaired surrogate"
+                raise Unreadable(problem, "Remove it: text must be valid Unicode.") from None
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     data = dict(pairs)
     if len(data) == len(pairs):
         return data
-    twice, names = Twice(data), set[str]()
+    twice, names = DuplicateField(data), set[str]()
     for name, _ in pairs:
         if name in names:
             twice.field = name

@@ -311,7 +311,7 @@ def test_the_process_for_templates_is_started_again(llama, monkeypatch):
 
 def test_a_gguf_file_loads_and_decodes(gguf):
     assert attempt(gguf.parent) == ("works", "")
-    held = gguf_header.read(gguf).held
+    held = gguf_header.read(gguf).tensor_counts
     assert (len(held.tensors), held.weights) == (
         21,
         sum(p.numel() for p in fs.load(gguf).net.parameters()),

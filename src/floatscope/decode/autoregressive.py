@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ..models import Model, Visibility
-from ..models.placing import OnItsWay, constant
+from ..models.placing import PendingCopy, constant
 from ..sequences.decoding import ABSENT, Change, Decoding, Progress
 from ..sequences.prompt import Encoded
 from .cached_forwards import CachedForwards
@@ -37,17 +37,15 @@ def continue_text(
     ended = [""] * len(prompts)
     sure: list[Tensor] = []
     fresh, state = canvas, None
-    latest: OnItsWay | None = None  # the token before, where somebody looks at it
+    latest: PendingCopy | None = None  # the token before, where somebody looks at it
     check_ends = sampler.stop_at_eos and bool(model.end_ids)
 
-    def note(token: OnItsWay | None) -> bool:
+    def note(token: PendingCopy | None) -> bool:
         """Record which prompts end with this token, and return whether all have ended.
 
         This waits for the device only if end tokens stop a decoding.
         """
-        for b, chosen in enumerate(
-            [-1] * len(ended) if token is None else token.arrived().tolist()
-        ):
+        for b, chosen in enumerate([-1] * len(ended) if token is None else token.wait().tolist()):
             if not ended[b]:
                 generated[b] += 1
                 if check_ends and chosen in model.end_ids:
@@ -60,7 +58,7 @@ def continue_text(
         for step in range(sampler.length):
             size, new = canvas.shape[1], fresh.shape[1]
             last = constant([new - 1], canvas.device)
-            state = State.of(
+            state = State.build(
                 *(model, prompts, canvas, (size, size + 1)),
                 prompt_end=prompt_end,
                 step=step,
@@ -69,7 +67,7 @@ def continue_text(
             )
             # Where forwards follow without Python between them, a look would make the device wait for the
             # next: it comes when that is on its way, which at the end is one too many.
-            late = state.visible.at is not None and not model.edits and watcher.trims()
+            late = state.visible.row_columns is not None and not model.edits and watcher.trims()
             if not late and step and note(latest):
                 break
             with notify_edits(model, state), watcher.forward(state):
@@ -90,7 +88,7 @@ def continue_text(
             canvas = torch.cat([canvas, token[:, None]], dim=1)
             watcher.stepped(state, canvas, sure[-1][:, None])
             fresh = token[:, None]
-            latest = OnItsWay(token) if check_ends else None
+            latest = PendingCopy(token) if check_ends else None
             progress(step + 1, sampler.length)
         else:
             note(latest)

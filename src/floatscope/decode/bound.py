@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ..models import Model
 from ..sequences.prompt import Encoded
-from .score import log_p, look
+from .score import log_p, target_logits
 
 
 def bound(
@@ -32,7 +32,7 @@ def bound(
     scores = []
     for batch in different.to(model.device).split(batch_size):
         targets = torch.tensor(target, device=model.device).expand(len(batch), -1)
-        logits = look(model, [context] * len(batch), targets, batch)
+        logits = target_logits(model, [context] * len(batch), targets, batch)
         log_ps = log_p(model, logits[batch], targets[batch]).double()
         which_mask = batch.nonzero()[:, 0]
         total = log_ps.new_zeros(len(batch)).index_add(0, which_mask, log_ps)

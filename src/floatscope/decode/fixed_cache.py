@@ -18,33 +18,33 @@ from .placed_cache import Columns, PlacedCache
 _STEP = 256  # columns: a room is a multiple of it
 
 
-def room_for(columns: int, most: int) -> int:
+def room_for(columns: int, max_columns: int) -> int:
     """Return the size of a cache that holds `columns` now and `most` at the end.
 
     The size is the next power of two, limited to what the end of the decoding needs.
     """
     power = 1 << (max(columns, _STEP) - 1).bit_length()
-    return max(min(power, -(-most // _STEP) * _STEP), -(-columns // _STEP) * _STEP)
+    return max(min(power, -(-max_columns // _STEP) * _STEP), -(-columns // _STEP) * _STEP)
 
 
 class FixedCache(PlacedCache):
     """Keys and values of a batch in `size` columns. `enter` fills it with another batch."""
 
-    def __init__(self, model: Model, like: DynamicCache, size: int) -> None:
+    def __init__(self, model: Model, cache: DynamicCache, size: int) -> None:
         super().__init__(config=model.net.config)
         self.name, self.size = object(), size
-        self.at: Int[Tensor, " q"] | None = None  # where the next forward writes
+        self.positions: Int[Tensor, " q"] | None = None  # where the next forward writes
         self.stored: list[tuple[Tensor, Tensor]] = []  # (b, kv, size, d), by layer
-        for layer in like.layers:
+        for layer in cache.layers:
             b, kv, _, d = layer.keys.shape
             key, value = (tensor.new_zeros(b, kv, size, d) for tensor in (layer.keys, layer.values))
             self.stored.append((key, value))
 
     @staticmethod
-    def kind(like: DynamicCache, size: int) -> tuple[object, ...]:
+    def kind(cache: DynamicCache, size: int) -> tuple[object, ...]:
         """Return a key that is equal for caches of the same shape, dtype and number of layers."""
-        key = like.layers[0].keys
-        return ("keys and values", key.shape[:2], key.shape[3], key.dtype, len(like.layers), size)
+        key = cache.layers[0].keys
+        return ("keys and values", key.shape[:2], key.shape[3], key.dtype, len(cache.layers), size)
 
     def tensors(self) -> list[Tensor]:
         """Return all key and value tensors."""
@@ -65,9 +65,9 @@ class FixedCache(PlacedCache):
 
     def place(self, layer: int, key: Tensor, value: Tensor) -> tuple[Columns, Columns]:
         stored = self.stored[layer]
-        assert self.at is not None
+        assert self.positions is not None
         for columns, new in zip(stored, (key, value), strict=True):
-            columns.index_copy_(2, self.at, new)
+            columns.index_copy_(2, self.positions, new)
         return stored
 
 
@@ -87,7 +87,9 @@ def attend(call: attention_hook.Call, proceed: attention_hook.Proceed) -> Float[
     added = _added.get(mask)
     if added is None or added.dtype != call.query.dtype or added.shape[2] != rows.shape[2]:
         row_mask = mask.expand(b, 1, q, -1).repeat(1, 1, h // kv, 1)
-        added = torch.zeros_like(row_mask, dtype=call.query.dtype).masked_fill_(~row_mask, -torch.inf)
+        added = torch.zeros_like(row_mask, dtype=call.query.dtype).masked_fill_(
+            ~row_mask, -torch.inf
+        )
         _added[mask] = added
     out = torch.nn.functional.scaled_dot_product_attention(
         rows, call.key, call.value, attn_mask=added, scale=call.scale

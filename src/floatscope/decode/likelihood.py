@@ -22,7 +22,7 @@ from .bound import bound
 from .draw import check_seed, stream
 from .loop import decode
 from .samplers.confidence import Confidence
-from .score import log_p, look
+from .score import log_p, target_logits
 from .state import check_fits, prepared
 
 Pair = tuple[Sequence[int], Sequence[int]]  # context, target
@@ -113,7 +113,9 @@ def _scored(
     for number, (context, (context_ids, target)) in enumerate(zip(contexts, pairs, strict=True), 1):
         # From the ids as given: with and without an intervention the masks are the same.
         generator = stream(seed, (len(context_ids), *map(int, context_ids), *map(int, target)))
-        likelihood = Likelihood(*bound(model, context, list(target), samples, batch_size, generator))
+        likelihood = Likelihood(
+            *bound(model, context, list(target), samples, batch_size, generator)
+        )
         if check_greedy:
             sampler = Confidence(length=len(target), stop_at_eos=False)
             decoding = decode(model, [context], sampler)[0]
@@ -213,7 +215,7 @@ def _exact(
         for first in range(0, len(members), batch_size):
             batch = members[first : first + batch_size]
             target = torch.tensor([targets[i] for i in batch], device=model.device)
-            logits = look(model, [contexts[i] for i in batch], target, None)
+            logits = target_logits(model, [contexts[i] for i in batch], target, None)
             values = log_p(model, logits, target).double().sum(-1).tolist()
             greedy = (logits.argmax(-1) == target).all(-1).tolist()
             for i, value, is_greedy in zip(batch, values, greedy, strict=True):

@@ -86,10 +86,12 @@ class _Entry:
     blocks: list[tuple[int, int]] = field(default_factory=list)
 
     @classmethod
-    def of(cls, model: Model, prompt: Encoded, sampler: Sampler, prompt_end: int) -> "_Entry":
+    def begin(cls, model: Model, prompt: Encoded, sampler: Sampler, prompt_end: int) -> "_Entry":
         padding = prompt_end - len(prompt.ids)
         blocks = [span.moved(padding) for span in spans(model, sampler, len(prompt.ids))]
-        return cls(prompt, padding, stream(sampler.seed, prompt.ids), blocks, divided(sampler, blocks))
+        return cls(
+            prompt, padding, stream(sampler.seed, prompt.ids), blocks, divided(sampler, blocks)
+        )
 
     @property
     def span(self) -> Span:
@@ -118,7 +120,7 @@ def denoise(
     longest = max(len(p.ids) for p in prompts)
     prompt_end = columns(model, prompts, length) if alike else longest
     size = prompt_end + length
-    entries = [_Entry.of(model, p, sampler, prompt_end) for p in prompts]
+    entries = [_Entry.begin(model, p, sampler, prompt_end) for p in prompts]
     canvas = lay_out(model, prompts, length, model.mask_id, prompt_end)
     # p of each token when revealed
     sure = torch.zeros((len(entries), length), device=canvas.device)
@@ -136,10 +138,16 @@ def denoise(
             batch = [entries[b] for b in active]
             active_rows = constant(active, canvas.device)
             current_spans = [entry.span for entry in batch]
-            lo, hi = min(span.first for span in current_spans), max(span.stop for span in current_spans)
+            lo, hi = (
+                min(span.first for span in current_spans),
+                max(span.stop for span in current_spans),
+            )
             layout: dict[str, Any] = {}
             if model.block is not None:
-                layout = {"starts": [s.start for s in current_spans], "ends": [s.stop for s in current_spans]}
+                layout = {
+                    "starts": [s.start for s in current_spans],
+                    "ends": [s.stop for s in current_spans],
+                }
             tokens = canvas[active_rows] if model.block is None else canvas[active_rows][:, :hi]
             if block_cache is not None:
                 block_cache.only(active)
@@ -150,7 +158,9 @@ def denoise(
             if stale is not None:
                 masked = tokens == model.mask_id
                 masked[:, :prompt_end] = False
-                *rows, fresh = stale.step(active, current_spans, [entry.step for entry in batch], masked)
+                *rows, fresh = stale.step(
+                    active, current_spans, [entry.step for entry in batch], masked
+                )
                 layout = {"rows": tuple(rows), "fresh": fresh, "approximate": True}
             key = [
                 active,
@@ -159,7 +169,7 @@ def denoise(
             key.append(layout.get("fresh") is None)
             if visible_key != key:  # some have ended, or go on elsewhere
                 visible, visible_key = None, key
-            state = State.of(
+            state = State.build(
                 *(model, prompts, tokens, (lo, hi)),
                 prompt_end=prompt_end,
                 step=tick,
@@ -197,9 +207,11 @@ def denoise(
             guess = _guess(model, sampler, state, logits, batch)
             if heard is not None:
                 masks = (canvas[active][:, prompt_end:] == model.mask_id).sum(-1)
-                guess = replace(guess, coupling=heard.mean, done=1 - masks / length)
+                guess = replace(guess, coupling=heard.mean, decided_share=1 - masks / length)
             window = slice(lo - prompt_end, hi - prompt_end)
-            reveal, take, overwrite = _decided(model, sampler, guess, sure[active_rows, window], batch)
+            reveal, take, overwrite = _decided(
+                model, sampler, guess, sure[active_rows, window], batch
+            )
             was, token, confidence = tokens[:, lo:hi], guess.token, guess.confidence
             decided = canvas[active_rows]
             decided[:, lo:hi] = torch.where(
@@ -214,7 +226,9 @@ def denoise(
                 other = guess.log_p.gather(-1, token[..., None]).squeeze(-1).exp()
                 confidence = torch.where(token == guess.token, confidence, other)
                 overwrite = token != was
-            sure[active_rows, window] = torch.where(reveal | overwrite, confidence, sure[active_rows, window])
+            sure[active_rows, window] = torch.where(
+                reveal | overwrite, confidence, sure[active_rows, window]
+            )
             canvas[active_rows] = changed
             watcher.committed(state, reveal, token)
             offered = torch.where(guess.masked, guess.confidence, torch.nan)
@@ -227,12 +241,18 @@ def denoise(
             for place, entry in enumerate(batch):
                 row = tokens[place]
                 entry.canvases.append(
-                    row if model.block is None else _there(row, entry.span.stop, size)
+                    row if model.block is None else _visible_canvas(row, entry.span.stop, size)
                 )
                 entry.confidences.append(_widen(offered[place], lo, size))
                 entry.blocks.append((entry.span.first, entry.span.stop))
                 _advance(
-                    entry, sampler, prompt_end, still_masked[place], moved[place], answers[place], model
+                    entry,
+                    sampler,
+                    prompt_end,
+                    still_masked[place],
+                    moved[place],
+                    answers[place],
+                    model,
                 )
             active = [b for b in active if not entries[b].ended]
             tick += 1
@@ -240,7 +260,7 @@ def denoise(
     return [_finish(model, entry, canvas[b], cache) for b, entry in enumerate(entries)]
 
 
-def _there(canvas: Int[Tensor, " n"], stop: int, size: int) -> Int[Tensor, " s"]:
+def _visible_canvas(canvas: Int[Tensor, " n"], stop: int, size: int) -> Int[Tensor, " s"]:
     """Return a canvas as a block model sees it: ABSENT behind the block being decided."""
     view = canvas.new_full((size,), ABSENT)
     view[:stop] = canvas[:stop]
@@ -299,7 +319,7 @@ def _guess(
         masked=masked,
         place=column - start,
         noise=sent(noise, logits.device),
-        held=postponed,
+        postponed=postponed,
         step=entries[0].step,
         steps=entries[0].steps,
         block=model.block or entries[0].span.width,
@@ -327,7 +347,7 @@ def _decided(
     reveal, take, overwrite = (torch.zeros_like(guess.masked) for _ in range(3))
     for (step, steps, width), members in alike.items():
         single_group = len(alike) == 1
-        part = guess if single_group else guess.of(members, step, steps)
+        part = guess if single_group else guess.select(members, step, steps)
         rows = slice(None) if single_group else members  # a list would wait for the device
         quota = sampler.quota(part.masked.sum(-1), width, step, steps)
         shown = sampler.select(part, quota)
@@ -364,10 +384,12 @@ def _check_filled(
 
 
 def _check_kept(
-    canvas: Int[Tensor, "b s"], decided: Int[Tensor, "b s"], kept: BlockCache | None
+    canvas: Int[Tensor, "b s"], decided: Int[Tensor, "b s"], block_cache: BlockCache | None
 ) -> None:
     """Refuse an overruled decision that changes a token whose keys are in the cache."""
-    if kept is not None and not torch.equal(canvas[:, : kept.length], decided[:, : kept.length]):
+    if block_cache is not None and not torch.equal(
+        canvas[:, : block_cache.length], decided[:, : block_cache.length]
+    ):
         raise UsageError(
             "a token of a finished block is to change, whose keys are in the cache",
             "Decode with cache=None.",
@@ -378,7 +400,7 @@ def _advance(
     entry: _Entry,
     sampler: Sampler,
     prompt_end: int,
-    left: Bool[Tensor, " n"],
+    still_masked: Bool[Tensor, " n"],
     moved: Bool[Tensor, ""],
     answer: Int[Tensor, " n"],
     model: Model,
@@ -387,7 +409,7 @@ def _advance(
     entry.step += 1
     if sampler.adaptive:
         first, stop = entry.span.first - prompt_end, entry.span.stop - prompt_end
-        unfinished = bool(left[first:stop].any())
+        unfinished = bool(still_masked[first:stop].any())
         over = sampler.over(unfinished, entry.full, bool(moved))
         entry.full += not unfinished
     else:
@@ -398,7 +420,7 @@ def _advance(
         entry.ended = "complete"
     elif sampler.stop_at_eos and model.end_ids and (over or not sampler.takes_back):
         ends = torch.isin(answer, torch.tensor(model.end_ids, dtype=answer.dtype)).nonzero()
-        if len(ends) and not left[: int(ends[0])].any():
+        if len(ends) and not still_masked[: int(ends[0])].any():
             entry.ended = "eos"
 
 

@@ -16,7 +16,7 @@ class PlacedCache(DynamicCache):
         value_states: Tensor,
         layer_idx: int,
         *args: object,
-        **more: object,
+        **kwargs: object,
     ) -> tuple[Columns, Columns]:
         return self.place(layer_idx, key_states, value_states)
 

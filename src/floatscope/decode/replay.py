@@ -76,7 +76,9 @@ class Forwards:
         logits = None
         if self.store is not None:
             logits = self._replayed(self.store, request, state, to_come)
-        return request.forward(self.model, request.inputs, state.visible) if logits is None else logits
+        return (
+            request.forward(self.model, request.inputs, state.visible) if logits is None else logits
+        )
 
     def fixed_hindered(self, state: State) -> str | None:
         """Return why a decoding cannot use a cache of fixed size, or None if it can.
@@ -107,7 +109,7 @@ class Forwards:
         except CannotReplay as reason:
             notice(str(reason))
             return None
-        recorded = store.known(key)
+        recorded = store.recorded_graph(key)
         tokens = request.inputs["ids"].numel()
         if recorded is None and not self._worth_recording(store, key, tokens, parts, to_come):
             return None
@@ -163,7 +165,7 @@ class Forwards:
             (f.name, getattr(visible, f.name))
             for f in fields(visible)
             if not isinstance(getattr(visible, f.name), Tensor)
-            and not (f.name == "first" and visible.at is not None)
+            and not (f.name == "first" and visible.row_columns is not None)
         )
         shapes = tuple(tuple(tensor.shape) for tensor in request.inputs.values())
         room = None if request.cache is None else request.cache.name
@@ -211,7 +213,7 @@ class _Asked:
         self, model: Model, inputs: dict[str, Tensor], visible: Visibility
     ) -> Float[Tensor, "b w v"]:
         if self.cache is not None:
-            self.cache.at = visible.at
+            self.cache.positions = visible.row_columns
         return model.forward(inputs["ids"], inputs["rows"], visible, self.cache)
 
 
@@ -261,7 +263,7 @@ class _Edits:
         with notified(self.edits, state):
             yield
 
-    def replayed(self, left: Any) -> None:
+    def replayed(self, yielded: Any) -> None:
         """Do nothing: the logits are the only result of an intervention."""
 
 
@@ -274,13 +276,13 @@ def usable(model: Model) -> bool:
     return able and not parts.routers(model.net)
 
 
-def least_forwards(model: Model, tokens: int, beside: float = 0.0) -> float:
+def least_forwards(model: Model, tokens: int, python_time: float = 0.0) -> float:
     """Return the number of forwards of `tokens` tokens from which recording pays.
 
     `beside` is the time in seconds that Python takes per layer for the recorded statistics and
     interventions.
     """
-    launched = model.n_layers * (LAYER + beside)
+    launched = model.n_layers * (LAYER + python_time)
     run = 2 * model.n_parameters * tokens / OPERATIONS
     gain = launched - run
     return RECORDING * launched / gain if gain > 0 else float("inf")
@@ -299,7 +301,10 @@ def _hooks(net: nn.Module) -> list[Callable[..., Any]]:
         if hasattr(module, "_hf_hook"):  # accelerate's, which replaces the module's forward
             hooks.append(module._hf_hook)
     global_hooks = nn.modules.module
-    hooks += [*global_hooks._global_forward_pre_hooks.values(), *global_hooks._global_forward_hooks.values()]
+    hooks += [
+        *global_hooks._global_forward_pre_hooks.values(),
+        *global_hooks._global_forward_hooks.values(),
+    ]
     # transformers leaves its own behind, once attentions were asked for: idle until they are again.
     return [hook for hook in hooks if getattr(hook, "__module__", "") != _IDLE]
 

@@ -64,7 +64,7 @@ class StaleCache:
 
     def __init__(self, model: Model, kind: str, prompts: int) -> None:
         self.kind, _, period = kind.partition(":")
-        self.every = int(period) if period else EVERY
+        self.period = int(period) if period else EVERY
         self.shift = model.shift
         self.kv = Stored(model)
         self._prompts = list(range(prompts))
@@ -90,7 +90,7 @@ class StaleCache:
             before = None if before is None else before[indices.to(before.device)]
         self._masked = masked
         often = self.kind == "dkv"
-        anew = [step == 0 or (often and (step < 2 or step % self.every == 0)) for step in steps]
+        anew = [step == 0 or (often and (step < 2 or step % self.period == 0)) for step in steps]
         size = masked.shape[1]
         if before is None or all(anew):
             self.kv.fresh = None

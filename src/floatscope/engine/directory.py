@@ -209,10 +209,10 @@ class Run:
         done, _ = self.survey(plan)
         if not done:
             raise RunError(
-                f"{damage.what}, and no shard there answers this request",
+                f"{damage.problem}, and no shard there answers this request",
                 "Ask what was asked before, with --resume, or choose another --out.",
             ) from damage
-        self.note("rebuilt", what="run.json", why=damage.what, shards=len(done))
+        self.note("rebuilt", what="run.json", why=damage.problem, shards=len(done))
 
     def _move_aside(self) -> None:
         """Move a run of Floatscope out of the way of its replacement; other files are never moved.
@@ -346,6 +346,6 @@ def _require_manifest(manifest: dict[str, Any], path: Path) -> None:
 
 def _damaged(path: Path, error: untrusted.Unreadable) -> Unreadable:
     return Unreadable(
-        f"{path} is damaged: it {error.what}",
+        f"{path} is damaged: it {error.problem}",
         "Run the same command again with --resume: it is written anew, the shards are kept.",
     )

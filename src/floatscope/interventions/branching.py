@@ -101,7 +101,7 @@ class _Clean:
         self.canvas = torch.tensor([prompt.ids], device=model.device)
         self.rows = torch.tensor(list(rows), device=model.device)
         size = len(prompt.ids)
-        self.state = State.of(model, [prompt], self.canvas, (size, size), prompt_end=size)
+        self.state = State.build(model, [prompt], self.canvas, (size, size), prompt_end=size)
         self.inputs: dict[int, Tensor] = {}
         with ExitStack() as stack:
             stack.enter_context(attention_hook.lock_network(model.net))
@@ -148,7 +148,7 @@ class _Branches:
             output = output.clone()
         for n, heads in ablated:
             if heads:
-                filled = self.fills.of(call.layer, heads, self.clean.state, output)
+                filled = self.fills.compute(call.layer, heads, self.clean.state, output)
                 output[n, :, heads] = filled[0]
         return output
 

@@ -36,14 +36,14 @@ class ColumnSums:
         new = (0, n_key - self.total.shape[-1])
         return ColumnSums(pad(self.total, new), pad(self.viewers, new), pad(self.even, new))
 
-    def plus(self, now: "ColumnSums") -> "ColumnSums":
+    def plus(self, added: "ColumnSums") -> "ColumnSums":
         """Add the sums of new rows to those of earlier rows, as with a KV cache."""
-        before = self.widened(now.total.shape[-1])
+        before = self.widened(added.total.shape[-1])
         return ColumnSums(
-            before.total + now.total, before.viewers + now.viewers, before.even + now.even
+            before.total + added.total, before.viewers + added.viewers, before.even + added.even
         )
 
-    def of(self, prompts: Sequence[int]) -> "ColumnSums":
+    def select(self, prompts: Sequence[int]) -> "ColumnSums":
         """Select some prompts of the batch."""
         indices = list(prompts)
         return ColumnSums(self.total[indices], self.viewers[indices], self.even[indices])

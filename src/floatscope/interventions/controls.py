@@ -12,7 +12,7 @@ from torch import Tensor
 KINDS = ("random", "matched", "mass")
 
 
-def others(
+def pick_controls(
     kind: str,
     picked: Bool[Tensor, "b h k"],
     pool: Bool[Tensor, "b #h k"],
@@ -41,7 +41,9 @@ def others(
         else:  # left or right of it at the same distance: by chance
             distance = (places - position).abs() + noise[:, None] / 2
         nearest = distance.masked_fill(~free, torch.inf).argmin(-1, keepdim=True)
-        control = torch.zeros_like(picked).scatter_(-1, nearest, True) & is_nth.any(-1, keepdim=True)
+        control = torch.zeros_like(picked).scatter_(-1, nearest, True) & is_nth.any(
+            -1, keepdim=True
+        )
         control &= free
         controls, free = controls | control, free & ~control
     return controls
@@ -73,7 +75,7 @@ def _as_heavy(
     return torch.zeros_like(chosen).scatter_(-1, key, chosen).to(picked.device)
 
 
-def as_heavy_at_random(
+def pick_equal_mass(
     picked: Bool[Tensor, "b h k"],
     free: Bool[Tensor, "b h k"],
     weight: Float[Tensor, "b h k"],

@@ -28,13 +28,13 @@ from .observing import Observer, encoded
 Heads = Sequence[Sequence[int]]  # (layer, head), …
 
 
-def by_layer(heads: Heads, model: Model, what: str) -> dict[int, list[int]]:
+def by_layer(heads: Heads, model: Model, caller: str) -> dict[int, list[int]]:
     """Group pairs of layer and head by layer; negative numbers count from the end."""
     layers: dict[int, set[int]] = {}
     for pair in heads:
         if isinstance(pair, int) or len(pair) != 2:
             raise UsageError(
-                f"{what}: a head is {pair!r:.40}", "Give pairs: heads=((layer, head), …)."
+                f"{caller}: a head is {pair!r:.40}", "Give pairs: heads=((layer, head), …)."
             )
         (layer,) = chosen(pair[0], model.n_layers, "layer")
         (head,) = chosen(pair[1], model.n_heads, "head")
@@ -138,7 +138,9 @@ class HeadRows:
             heads: pairs ((layer, head), …) to record; None (default) records all.
         """
         several = encoded(model, prompts)
-        all_heads = [(layer, head) for layer in range(model.n_layers) for head in range(model.n_heads)]
+        all_heads = [
+            (layer, head) for layer in range(model.n_layers) for head in range(model.n_heads)
+        ]
         heads_by_layer = by_layer(all_heads if heads is None else heads, model, "HeadRows")
         rows: dict[int, list[Tensor]] = {layer: [] for layer in heads_by_layer}
         for prompt in several:
@@ -162,14 +164,14 @@ class HeadRows:
 
 
 class _Rows(Observer):
-    def __init__(self, model: Model, kept: dict[int, list[int]]) -> None:
+    def __init__(self, model: Model, heads: dict[int, list[int]]) -> None:
         super().__init__(model)
-        self.kept = kept
-        self.parts: dict[int, list[Tensor]] = {layer: [] for layer in kept}
+        self.heads = heads
+        self.parts: dict[int, list[Tensor]] = {layer: [] for layer in heads}
 
     def saw(self, state: State, call: attention_hook.Call, output: Tensor) -> None:
-        if call.layer in self.kept:
-            self.parts[call.layer].append(output[0, :, self.kept[call.layer]].clone())
+        if call.layer in self.heads:
+            self.parts[call.layer].append(output[0, :, self.heads[call.layer]].clone())
 
 
 def digest(tensors: "Iterator[Tensor] | Sequence[Tensor]") -> str:

@@ -27,12 +27,12 @@ class Hidden:
         step: int,
         layer: int,
         prompts: Sequence[int],
-        held: Float[Tensor, "b h"],
+        hidden: Float[Tensor, "b h"],
         rows: Float[Tensor, "b h"],
         columns: Float[Tensor, "b h"],
     ) -> None:
         """Add one forward: attention of the hidden columns, rows, and hidden columns, by prompt and head."""
-        self._steps.append((step, layer, list(prompts), torch.stack([held, rows, columns])))
+        self._steps.append((step, layer, list(prompts), torch.stack([hidden, rows, columns])))
 
     @property
     def share(self) -> Float[np.ndarray, "prompt step layer head"]:

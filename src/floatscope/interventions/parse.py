@@ -6,14 +6,14 @@ from typing import Any
 from ..errors import UsageError, did_you_mean
 from ..models.select import choice_of, value_of
 from ..stats.anchors import RULES
-from .base import Intervention, Together
+from .base import Combined, Intervention
 from .library import INTERVENTIONS
 
 
 def intervention_of(text: str) -> Intervention:
-    """Parse "mask-columns:k=5,rule=excess(3),layers=0:4"; several joined by " + " become Together."""
+    """Parse "mask-columns:k=5,rule=excess(3),layers=0:4"; several joined by " + " become Combined."""
     parts = [_one_intervention(part.strip()) for part in text.replace(";", ",").split(" + ")]
-    return parts[0] if len(parts) == 1 else Together(tuple(parts))
+    return parts[0] if len(parts) == 1 else Combined(tuple(parts))
 
 
 def _one_intervention(text: str) -> Intervention:

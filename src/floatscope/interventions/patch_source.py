@@ -91,7 +91,15 @@ class PatchSource:
                 "Choose steps from 0 on.",
             )
         sampler_text = "" if sampler is None else sampler.describe()
-        return cls(encoded_prompt, sampler_text, kinds, tuple(recorder.layers), recorder.first_row, recorder.tensors, decoding)
+        return cls(
+            encoded_prompt,
+            sampler_text,
+            kinds,
+            tuple(recorder.layers),
+            recorder.first_row,
+            recorder.tensors,
+            decoding,
+        )
 
     @property
     def nbytes(self) -> int:

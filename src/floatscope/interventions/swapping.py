@@ -95,16 +95,20 @@ class _Entries:
 
     def __init__(self, model: Model, swaps: list[Swap]) -> None:
         self.model, self.swaps = model, swaps
-        self.at = [torch.tensor(s.positions, dtype=torch.long, device=model.device) for s in swaps]
+        self.positions = [
+            torch.tensor(s.positions, dtype=torch.long, device=model.device) for s in swaps
+        ]
 
     def run(self, clean: Sequence[int], corrupted: Sequence[int], rows: Sequence[int]) -> Tensor:
         model, size = self.model, len(clean)
         texts = torch.tensor([list(clean), list(corrupted)], device=model.device)
         # Who sees whom is said of one text, and holds for every entry.
         prompt = Encoded(tuple(int(i) for i in clean), ("prompt",) * size)
-        state = State.of(model, [prompt], texts[:1], (size, size), prompt_end=size)
+        state = State.build(model, [prompt], texts[:1], (size, size), prompt_end=size)
         with attention_hook.lock_network(model.net), self._swapping():
-            return model.forward(texts, torch.tensor(list(rows), device=model.device), state.visible)
+            return model.forward(
+                texts, torch.tensor(list(rows), device=model.device), state.visible
+            )
 
     @contextmanager
     def _swapping(self) -> Iterator[None]:
@@ -121,7 +125,7 @@ class _Entries:
         def hook(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             x = args[0] if args else kwargs["hidden_states"]
             x = torch.cat([x, x[begins]])
-            for n, (swap, positions) in enumerate(zip(self.swaps, self.at, strict=True)):
+            for n, (swap, positions) in enumerate(zip(self.swaps, self.positions, strict=True)):
                 if layer in swap.layers:
                     x[2 + n, positions] = x[1 - swap.into, positions]
             return ((x, *args[1:]), kwargs) if args else (args, kwargs | {"hidden_states": x})

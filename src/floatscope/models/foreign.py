@@ -22,7 +22,7 @@ from .families import FAMILIES
 from .family import Direction, Family
 from .model import Model
 from .registry import family_by_name
-from .spec import Stated
+from .spec import ModelSettings
 
 _SDPA = torch.nn.functional.scaled_dot_product_attention
 _SIZES = {
@@ -34,7 +34,7 @@ _SIZES = {
 _CONTEXT = ("max_position_embeddings", "n_positions", "max_sequence_length", "max_seq_len", "n_ctx")
 
 
-def watched_model(network: Any, tokenizer: Any, settings: Stated) -> Model:
+def watched_model(network: Any, tokenizer: Any, settings: ModelSettings) -> Model:
     """Describe a network that the user loaded, from its config and the given settings."""
     if not isinstance(network, nn.Module) or not hasattr(network, "config"):
         raise ModelError(
@@ -43,18 +43,20 @@ def watched_model(network: Any, tokenizer: Any, settings: Stated) -> Model:
         )
     if hasattr(network, "_orig_mod"):
         raise ModelError(
-            "a compiled network runs without the functions that watch it",
-            "Watch the network as it was before torch.compile.",
+            "torch.compile bypasses the recording hooks",
+            "Watch the network before compiling it.",
         )
     has_interface = _by_interface(network)
     if has_interface and not hasattr(network, "blocks") and not hasattr(network, "model"):
         raise ModelError(
-            f"a {type(network).__name__} has no layers where they are looked for",
+            f"a {type(network).__name__} has neither `model` nor `blocks`, where layers are expected",
             "Give the whole network, with its head.",
         )
     kind = _family(network, settings)
     net: Any = network if has_interface else StandIn(network)
-    name = settings.name or str(getattr(network.config, "name_or_path", "") or type(network).__name__)
+    name = settings.name or str(
+        getattr(network.config, "name_or_path", "") or type(network).__name__
+    )
     generation = getattr(network, "generation_config", None)
     settled = outline.settled(name, kind, net.config, generation, tokenizer, settings)
     return Model(name=name, net=net, tokenizer=tokenizer, **settled)
@@ -67,7 +69,7 @@ def _by_interface(network: nn.Module) -> bool:
     return len(attention_hook.attention_modules(network)) == network.config.num_hidden_layers
 
 
-def _family(network: Any, settings: Stated) -> Family:
+def _family(network: Any, settings: ModelSettings) -> Family:
     """Determine the network's family: as given, by its class, or by its config and the given settings."""
     if settings.family is not None:
         return family_by_name(settings.family)
@@ -78,16 +80,16 @@ def _family(network: Any, settings: Stated) -> Family:
         return named_family
     if settings.direction is None and causal is None and not _by_interface(network):
         raise ModelError(
-            f"which way {name} attends is not said by its config",
-            "Say direction='causal', 'bidirectional' or 'block-causal' with block=; or family=.",
+            f"the config of {name} does not state the attention direction",
+            "Give direction='causal', 'bidirectional' or 'block-causal' with block=; or family=.",
         )
     direction = Direction.BIDIRECTIONAL if causal is False else Direction.CAUSAL
     if (settings.direction or direction) == Direction.CAUSAL:
         return named_family or Family(name=name, architectures=(name,), network=type(network))
     if settings.shift is None:
         raise ModelError(
-            f"which row of {name} predicts a position is not said by its config",
-            "Say shift=0 (row i predicts position i, as in LLaDA), shift=1 (row i − 1, as in Dream), or "
+            f"the config of {name} does not state which row predicts a position",
+            "Give shift=0 (row i predicts position i, as in LLaDA), shift=1 (row i − 1, as in Dream), or "
             "family=.",
         )
     return Family(name=name, architectures=(name,), network=type(network), direction=direction)
@@ -120,8 +122,8 @@ class StandIn(PreTrainedModel):
         self.state_dict = network.state_dict
 
 
-def _size(config: Any, name: str, others: tuple[str, ...]) -> int:
-    for called in (name, *others):
+def _size(config: Any, name: str, aliases: tuple[str, ...]) -> int:
+    for called in (name, *aliases):
         if isinstance(size := getattr(config, called, None), int):
             return size
     raise ModelError(

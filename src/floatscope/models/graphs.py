@@ -67,7 +67,7 @@ class Part(Protocol):
     ) -> AbstractContextManager[Any]:
         """Return a context around the recorded forward, which reads `inputs`; it yields the results."""
 
-    def replayed(self, left: Any) -> None:
+    def replayed(self, yielded: Any) -> None:
         """Receive the results that `recording` yielded, after a replay has filled them."""
 
 
@@ -184,7 +184,7 @@ class Store:
 
     recorded: "OrderedDict[Hashable, Recorded]" = field(default_factory=OrderedDict)
     rooms: "OrderedDict[Hashable, Any]" = field(default_factory=OrderedDict)  # that nobody is in
-    taken: list[Any] = field(default_factory=list)  # that a decoding is in
+    in_use: list[Any] = field(default_factory=list)  # that a decoding is in
     launched: Counter[Hashable] = field(default_factory=Counter)
     refused: set[Hashable] = field(default_factory=set)
     evicted: set[Hashable] = field(default_factory=set)  # that gave way to later ones
@@ -192,7 +192,7 @@ class Store:
     _signature: Hashable = None
     _pool: Any = None
 
-    def known(self, key: Hashable) -> Recorded | None:
+    def recorded_graph(self, key: Hashable) -> Recorded | None:
         """Return the recorded graph of a key, or None."""
         graph = self.recorded.get(key)
         if graph is not None:
@@ -227,12 +227,12 @@ class Store:
         """Return a room of this kind for exclusive use; it may contain another user's values."""
         idle: R | None = self.rooms.pop(key, None)
         room = make() if idle is None else idle
-        self.taken.append(room)
+        self.in_use.append(room)
         return room
 
     def give(self, key: Hashable, room: Room) -> None:
         """Take back a room."""
-        self.taken = [used for used in self.taken if used is not room]
+        self.in_use = [used for used in self.in_use if used is not room]
         self.rooms[key] = room
         while len(self.rooms) > _ROOMS:
             self.rooms.popitem(last=False)
@@ -290,7 +290,9 @@ def _signature(net: nn.Module) -> Hashable:
     Values may change in place; a replay reads the new ones.
     """
     cuda = torch.backends.cuda
-    places = tuple(tensor.data_ptr() for group in (net.parameters(), net.buffers()) for tensor in group)
+    places = tuple(
+        tensor.data_ptr() for group in (net.parameters(), net.buffers()) for tensor in group
+    )
     switches = (
         cuda.flash_sdp_enabled(),
         cuda.mem_efficient_sdp_enabled(),

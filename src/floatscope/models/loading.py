@@ -17,13 +17,13 @@ from . import adapters, attention_hook, devices, opening, outline, permuted
 from .model import Model
 from .opening import Opened
 from .registry import family_by_name, family_of
-from .spec import Stated
+from .spec import ModelSettings
 
 M = TypeVar("M", bound=Model)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options(Stated):
+class Options(ModelSettings):
     """Options of `floatscope.load`, whose documentation says what they mean."""
 
     adapter: str | Path | None = None
@@ -55,7 +55,7 @@ def _of_network(net: PreTrainedModel, settings: Options, into: type[M]) -> M:
             "adapter, dtype, device and revision are for loading, and this network is loaded",
             "Leave them out; merge an adapter and use network.to(...) before.",
         )
-    opened = _given(net, settings.tokenizer, settings.family)
+    opened = _open_network(net, settings.tokenizer, settings.family)
     devices.require_here(opened.net, opened.name)
     if settings.weights == permuted.PERMUTED:
         opened = replace(opened, net=permuted.copied(opened.net, settings.seed))
@@ -74,7 +74,9 @@ def _of_checkpoint(where: str | Path, settings: Options, into: type[M]) -> M:
     # A merge is made with all digits, and cast afterwards.
     exact = target_dtype if part is None or target_dtype is torch.float64 else torch.float32
     direction_given = use.direction is not None
-    opened = opening.opened(path, exact, settings.tokenizer, use.family, told=direction_given, spread=spread)
+    opened = opening.opened(
+        path, exact, settings.tokenizer, use.family, direction_given=direction_given, spread=spread
+    )
     changes = None if part is None else adapters.read(part)
     if changes is not None:
         adapters.merge(opened.net, changes, opened.kind.key_mapping)
@@ -95,7 +97,7 @@ def _of_checkpoint(where: str | Path, settings: Options, into: type[M]) -> M:
     return model
 
 
-def _given(net: PreTrainedModel, tokenizer: Any, family: str | None) -> Opened:
+def _open_network(net: PreTrainedModel, tokenizer: Any, family: str | None) -> Opened:
     name = str(net.config.name_or_path or type(net).__name__)
     kind = family_by_name(family) if family else family_of(type(net).__name__, name)
     if not isinstance(net, kind.network_class):
@@ -107,7 +109,7 @@ def _given(net: PreTrainedModel, tokenizer: Any, family: str | None) -> Opened:
     return Opened(name, kind, net, tokenizer, generation)
 
 
-def _model(opened: Opened, settings: Stated, into: type[M]) -> M:
+def _model(opened: Opened, settings: ModelSettings, into: type[M]) -> M:
     net, tokenizer, generation = opened.net, opened.tokenizer, opened.generation
     settled = outline.settled(opened.name, opened.kind, net.config, generation, tokenizer, settings)
     return into(name=opened.name, net=net, tokenizer=tokenizer, **settled)

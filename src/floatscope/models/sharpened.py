@@ -29,12 +29,14 @@ _STEPS = 40
 class _Entropies:
     """Records each head's mean entropy over its maximum, without changing the call."""
 
-    found: dict[int, Float[Tensor, " h"]]
+    entropies: dict[int, Float[Tensor, " h"]]
     rows: Bool[Tensor, "n size"] | None = None
 
     def __call__(self, call: attention_hook.Call, proceed: attention_hook.Proceed) -> Tensor:
         scores, counts = _scores(call, self.rows)
-        self.found[call.layer] = _mean_entropy(scores, counts, scores.new_zeros(scores.shape[1]))[0]
+        self.entropies[call.layer] = _mean_entropy(
+            scores, counts, scores.new_zeros(scores.shape[1])
+        )[0]
         return proceed(call)
 
 
@@ -43,13 +45,13 @@ class _Matching:
     """Scales each head to its target entropy and continues with the scaled queries."""
 
     targets: Float[Tensor, "layer h"]
-    found: dict[int, Float[Tensor, " h"]]
+    log_scales: dict[int, Float[Tensor, " h"]]
     rows: Bool[Tensor, "n size"] | None = None
 
     def __call__(self, call: attention_hook.Call, proceed: attention_hook.Proceed) -> Tensor:
         scores, counts = _scores(call, self.rows)
         target = self.targets[call.layer].to(scores)
-        self.found[call.layer] = log_scale = _solve(scores, counts, target)
+        self.log_scales[call.layer] = log_scale = _solve(scores, counts, target)
         return proceed(_scaled(call, log_scale))
 
 
@@ -123,7 +125,9 @@ def _scores(
     if counted is not None:
         counted = counted.to(device)
         queries = queries[counted.any(0)]
-    rows = queries[torch.linspace(0, len(queries) - 1, min(ROWS, len(queries)), device=device).long()]
+    rows = queries[
+        torch.linspace(0, len(queries) - 1, min(ROWS, len(queries)), device=device).long()
+    ]
     key = attention_hook.repeat_kv(call.key, call.query.shape[1]).float()
     scores = call.query[:, :, rows].float() @ key.transpose(-1, -2) * call.scale
     may = attention_hook.explicit_mask(call)

@@ -112,7 +112,7 @@ def read_json(file: Path) -> dict[str, Any]:
             f"{file.parent} has no {file.name}", "Give the directory that holds the checkpoint."
         ) from error
     except Unreadable as error:
-        raise ModelError(f"{file} {error.what}", "Copy it again.") from error
+        raise ModelError(f"{file} {error.problem}", "Copy it again.") from error
 
 
 def architecture(raw: dict[str, Any], path: Path) -> str | None:
@@ -214,7 +214,9 @@ def tokenizer(path: Path, family: Family) -> Any:
 def _require_mask_held(path: Path, tokenizer: Any) -> None:
     """Refuse a mask token that is in no vocabulary: transformers would silently give it a new id."""
     token = getattr(tokenizer, "mask_token", None)
-    vocabularies = [path / name for name in ("tokenizer.json", "vocab.json") if (path / name).exists()]
+    vocabularies = [
+        path / name for name in ("tokenizer.json", "vocab.json") if (path / name).exists()
+    ]
     if token is None or not vocabularies:
         return
     spelled = {json.dumps(token, ensure_ascii=plain).encode() for plain in (True, False)}
@@ -246,6 +248,9 @@ def _tokenizer(path: Path, family: Family) -> Any:
         return transformers.AutoTokenizer.from_pretrained(path, **NO_CODE)
     if family.tokenizer and (file := vocabulary_files.vocabulary_of(path)):
         paths = {name: path / name for name in vocabulary_files.SETTINGS}
-        settings = {name: read_json(setting_path) if setting_path.exists() else {} for name, setting_path in paths.items()}
+        settings = {
+            name: read_json(setting_path) if setting_path.exists() else {}
+            for name, setting_path in paths.items()
+        }
         return vocabulary_files.read_tokenizer(file, family.tokenizer, settings)
     return None

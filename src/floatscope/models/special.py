@@ -26,7 +26,7 @@ def mask_id(
     direction: Direction,
     config: Any,
     tokenizer: Any,
-    given: int | None,
+    requested: int | None,
     override: bool | None = None,
 ) -> int | None:
     """Return the mask token's id: as given, or else from the config, the tokenizer or the family.
@@ -36,23 +36,23 @@ def mask_id(
     if direction is Direction.CAUSAL:
         return None
     named = _named_masks(config, tokenizer)
-    if given is not None:
-        _require_in_vocabulary(given, config, family)
-        if named and given not in named.values() and not override:
+    if requested is not None:
+        _require_in_vocabulary(requested, config, family)
+        if named and requested not in named.values() and not override:
             where, mask = next(iter(named.items()))
             raise ModelError(
-                f"mask_id = {given}, but {where} names {mask} as the mask token",
-                "Leave mask_id out; or say that this is meant: 'DIR,mask_id=4,override_mask=true', "
+                f"mask_id = {requested}, but {where} names {mask} as the mask token",
+                "Leave mask_id out; or confirm it with 'DIR,mask_id=4,override_mask=true', "
                 "load(..., mask_id=4, override_mask=True).",
             )
         if not named and not override:
-            _warn_of_ordinary(given, tokenizer)
-        return given
+            _warn_of_ordinary(requested, tokenizer)
+        return requested
     first, *other_masks = named.values() or [_published_mask(family, config, tokenizer)]
     if other_masks and other_masks[0] != first:
         raise ModelError(
             f"two mask ids: config.json says {first!r:.40}, the tokenizer {other_masks[0]}",
-            "Say which one is right: load(..., mask_id=...).",
+            "State which one is right: load(..., mask_id=...).",
         )
     _require_in_vocabulary(first, config, family)
     return first
@@ -66,8 +66,8 @@ def _warn_of_ordinary(mask: int, tokenizer: Any) -> None:
     if token is not None:
         warnings.warn(
             f"mask_id = {mask} is the ordinary token {token!r:.40}: text that holds it is read as masks. "
-            "Give the id of the mask token that the model was trained with, mask_id=…; or say that this is "
-            "meant: override_mask=true.",
+            "Give the id of the mask token that the model was trained with, mask_id=…; or confirm it "
+            "with override_mask=true.",
             stacklevel=2,
         )
 
@@ -167,9 +167,9 @@ def require_undisguised(name: str, family: Family, raw: dict[str, Any], tokenize
     mask = mask if mask is not None else getattr(tokenizer, "mask_token_id", None)
     if family.direction is Direction.CAUSAL and custom and mask is not None:
         raise ModelError(
-            f"{name} calls itself {family.name}, which is causal, but brings {custom[0]} and a mask "
+            f"{name} declares the causal family {family.name}, but also the class {custom[0]} and a mask "
             f"token ({mask})",
-            "Say what it is: direction='bidirectional' with shift= and mask_id=, or "
+            "State the direction: direction='bidirectional' with shift= and mask_id=, or "
             "direction='causal'.",
         )
 

@@ -40,7 +40,9 @@ def read_tokenizer(file: Path, kind: str, settings: Mapping[str, dict[str, Any]]
         raise ModelError(f"{file} is larger than any {file.name}", _COPY)
     config = settings[SETTINGS[0]] | settings[SETTINGS[1]]
     options = {name: config[name] for name in _TAKEN.get(kind, ()) if name in config}
-    options |= {f"{name}_token": config[f"{name}_token"] for name in _TOKENS if f"{name}_token" in config}
+    options |= {
+        f"{name}_token": config[f"{name}_token"] for name in _TOKENS if f"{name}_token" in config
+    }
     options = {k: v.get("content") if isinstance(v, dict) else v for k, v in options.items()}
     if kind == "BertTokenizer" and file.name == _WORDS:
         lines = file.read_text(encoding="utf-8").removesuffix("\n").split("\n")
@@ -72,11 +74,11 @@ def read_tokenizer(file: Path, kind: str, settings: Mapping[str, dict[str, Any]]
     return tokenizer
 
 
-def _albert(file: Path, more: dict[str, Any]) -> tuple[Any, dict[str, int]]:
+def _albert(file: Path, options: dict[str, Any]) -> tuple[Any, dict[str, int]]:
     pieces, unknown, characters = _sentencepiece(file)
     tokens = {piece: number for number, (piece, _) in enumerate(pieces)}
     fixed = {"cls_token": "[CLS]", "sep_token": "[SEP]"}  # the class writes these around a text
-    if unknown != 1 or len(pieces) < 2 or any(more.get(k, v) != v for k, v in fixed.items()):
+    if unknown != 1 or len(pieces) < 2 or any(options.get(k, v) != v for k, v in fixed.items()):
         raise ModelError(
             f"{file}: not as ALBERT's, where piece 1 is the unknown one and {fixed} are around a text",
             "Save the tokenizer as tokenizer.json, or pass tokenizer=... to load.",
@@ -86,8 +88,8 @@ def _albert(file: Path, more: dict[str, Any]) -> tuple[Any, dict[str, int]]:
             raise ModelError(f"{file} does not hold {token}", _COPY)
     # ALBERT reads "9," as 9 and a comma: such a piece counts less than its parts, as in its tokenizer.json.
     scores = [(p, s - 100 * (p[-1:] == "," and p[-2:-1].isdigit())) for p, s in pieces]
-    more = {**more, "_spm_precompiled_charsmap": characters or None}
-    return transformers.AlbertTokenizer(vocab=scores, **more), tokens
+    options = {**options, "_spm_precompiled_charsmap": characters or None}
+    return transformers.AlbertTokenizer(vocab=scores, **options), tokens
 
 
 def _sentencepiece(file: Path) -> tuple[list[tuple[str, float]], int, bytes]:
@@ -130,13 +132,13 @@ def _fields(data: bytes) -> Iterator[tuple[int, Any]]:
         offset += size
 
 
-def _varint(data: bytes, at: int) -> tuple[int, int]:
+def _varint(data: bytes, offset: int) -> tuple[int, int]:
     value = shift = 0
     while True:
-        byte = data[at]
+        byte = data[offset]
         value |= (byte & 127) << shift
-        at, shift = at + 1, shift + 7
+        offset, shift = offset + 1, shift + 7
         if byte < 128:
-            return value, at
+            return value, offset
         if shift > 63:
             raise ValueError("a number is too long")

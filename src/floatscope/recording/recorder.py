@@ -21,7 +21,7 @@ from ..decode.loop import AnySampler
 from ..decode.state import State, Watcher
 from ..errors import UsageError
 from ..models import Model, graphs, parts
-from ..models.placing import OnItsWay
+from ..models.placing import PendingCopy
 from ..models.select import chosen
 from ..sequences.decoding import Decoding
 from ..sequences.prompt import Encoded
@@ -76,7 +76,9 @@ class Recorder(Watcher):
         self._kind: Hashable = None  # of the fixed sums
         self._fixed_for: tuple[int, list[int]] = (0, [])  # columns, and whose
         self.captured: Captured | None = None
-        self._decisions: list[tuple[State, Captured, OnItsWay, OnItsWay]] = []  # not stored yet
+        self._decisions: list[
+            tuple[State, Captured, PendingCopy, PendingCopy]
+        ] = []  # not stored yet
         if to is None:
             self._warn_if_large()
 
@@ -138,8 +140,8 @@ class Recorder(Watcher):
         """Return how this forward's rows join those of earlier forwards."""
         assert self.captured is not None
         all_settle = self.captured.settled is None
-        if self.fixed is not None and state.visible.at is not None:
-            join = self.fixed.join(all_settle, state.visible.at)
+        if self.fixed is not None and state.visible.row_columns is not None:
+            join = self.fixed.join(all_settle, state.visible.row_columns)
             return lambda *arrays: join(*arrays).clone()  # the next forward overwrites it
         if state.cached:
             self.running.only(state.active)
@@ -151,7 +153,7 @@ class Recorder(Watcher):
     def _fix_sums(self, state: State) -> None:
         """Keep running sums in the form of the cache: fixed in size and place, or growing."""
         size, who = state.visible.keys, list(state.active)
-        there = state.visible.at is not None
+        there = state.visible.row_columns is not None
         if self.fixed is not None and not (there and (size, who) == self._fixed_for):
             first = state.visible.first_row
             self.running.total = self.fixed.leave(first)
@@ -179,11 +181,11 @@ class Recorder(Watcher):
             return
         # On a GPU the previous step's decision has reached the host by now; this one's has not.
         self.store_revealed_rows()
-        decision = (state, self.captured.detached(), OnItsWay(revealed), OnItsWay(token))
+        decision = (state, self.captured.detached(), PendingCopy(revealed), PendingCopy(token))
         self._decisions.append(decision)
         # A replayed forward computes rows from tensors that the next replay overwrites.
         overwritten = self.packing.left is not None and bool(self.packing.left.held)
-        if state.visible.at is not None:  # and a cache of fixed size overwrites its keys
+        if state.visible.row_columns is not None:  # and a cache of fixed size overwrites its keys
             held = [layer.held for layer in self.captured.layers.values()]
             overwritten = overwritten or any(rows is not None for rows in held)
         if not revealed.is_cuda or overwritten:
@@ -193,7 +195,7 @@ class Recorder(Watcher):
         """Store the attention rows that predicted the positions revealed so far."""
         decisions, self._decisions = self._decisions, []
         for state, captured, revealed_copy, token_copy in decisions:
-            revealed, token = revealed_copy.arrived(), token_copy.arrived()
+            revealed, token = revealed_copy.wait(), token_copy.wait()
             columns = [prompt.nonzero().squeeze(-1) for prompt in revealed]
             if not any(map(len, columns)):
                 continue

@@ -212,7 +212,7 @@ class Generation:
             window = (low, max(low, min(stop + model.shift, size)))
         if window[0] == window[1]:  # nothing is decided
             predicting = (stop - first - 1, stop - first)
-        return State.of(
+        return State.build(
             *(model, self.prompts, canvas, window),
             prompt_end=end,
             step=len(self.forwards),

@@ -29,7 +29,9 @@ def change_of(
     empty_before = (before == mask_id) | (before == ABSENT)
     empty_after = (after == mask_id) | (after == ABSENT)
     kind = np.where(empty_before, Change.REVEAL, np.where(empty_after, Change.REMASK, Change.EDIT))
-    unchanged = (before == after) | (empty_before & empty_after)  # a block that is there now is masked
+    unchanged = (before == after) | (
+        empty_before & empty_after
+    )  # a block that is there now is masked
     return np.where(unchanged, Change.NONE, kind).astype(np.int8)
 
 

@@ -123,7 +123,9 @@ def _examine(raw: Any, name: str) -> bool:
             )
     longest = max(map(len, tokens), default=0)
     if longest > _LONGEST_TOKEN or len(rules) > _MOST_RULES:
-        cause = f"a token of {longest} characters" if len(rules) <= _MOST_RULES else "too many rules"
+        cause = (
+            f"a token of {longest} characters" if len(rules) <= _MOST_RULES else "too many rules"
+        )
         raise ModelError(f"{name}: its tokenizer has {cause}", _REMEDY)
     return recognised
 
@@ -159,7 +161,9 @@ def _growth(rule: dict[str, Any]) -> float:
     if rule["type"] == "Precompiled":
         return float(max(1, _longest_replacement(rule["precompiled_charsmap"])))
     if rule["type"] == "TemplateProcessing":
-        single, two = (sum("Sequence" in piece for piece in rule[form]) for form in ("single", "pair"))
+        single, two = (
+            sum("Sequence" in piece for piece in rule[form]) for form in ("single", "pair")
+        )
         return max(1.0, single, two / 2)
     return float(_KNOWN.get(rule["type"], 1))
 

@@ -311,7 +311,7 @@ def _as_run(run: Run, request: Request) -> Plan:
         now = plan(request, most=2 * len(lying) + 1000)
     except UsageError as error:
         raise RunError(
-            f"{run.directory / 'run.json'}: {error.what}; manifest.json lists {len(lying)} shards",
+            f"{run.directory / 'run.json'}: {error.problem}; manifest.json lists {len(lying)} shards",
             "One of the two is damaged: copy the run again.",
         ) from error
     same = (run.asked() or {}).get("fingerprint") == now.fingerprint

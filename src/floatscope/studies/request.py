@@ -159,7 +159,9 @@ class Request(BaseModel):
         if not isinstance(value, list | tuple):
             return value
         try:
-            return tuple(one if isinstance(one, str) else ModelSpec.of(one).text for one in value)
+            return tuple(
+                one if isinstance(one, str) else ModelSpec.from_value(one).text for one in value
+            )
         except UsageError as error:
             raise ValueError(str(error)) from error
 

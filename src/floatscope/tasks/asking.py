@@ -199,7 +199,7 @@ def _prompts(
         except UsageError as error:
             if not asking.skip_bad:
                 raise
-            left_out.append(Bad(record.where or record.id, "", error.what, error.remedy))
+            left_out.append(Bad(record.where or record.id, "", error.problem, error.remedy))
             continue
         asked.append(one)
     if not asked:

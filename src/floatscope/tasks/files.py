@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import UsageError
-from ..untrusted import Twice, Unreadable, check, parse
+from ..untrusted import DuplicateField, Unreadable, check, parse
 from . import stream
 from .bad import Bad
 
@@ -72,11 +72,11 @@ def _document(path: Path, raw: bytes) -> Iterator[Item]:
     try:
         whole = parse(raw)
     except Unreadable as error:
-        if "Extra data" in error.what and raw.lstrip().startswith(b"["):
+        if "Extra data" in error.problem and raw.lstrip().startswith(b"["):
             # Lines after all: the first is an array, and others follow.
             yield from _lines(path, enumerate(raw.split(b"\n"), 1))
             return
-        raise UsageError(f"{path}, line {error.line}: {error.what}", error.remedy) from None
+        raise UsageError(f"{path}, line {error.line}: {error.problem}", error.remedy) from None
     if isinstance(whole, dict):
         yield from _squad(path, whole)
         return
@@ -96,7 +96,7 @@ def _lines(path: Path, lines: Iterable[tuple[int, bytes | None]]) -> Iterator[It
             try:
                 data = parse(line)
             except Unreadable as error:
-                yield Item(where, bad=Bad(where, "", error.what, error.remedy))
+                yield Item(where, bad=Bad(where, "", error.problem, error.remedy))
             else:
                 yield _item(where, data)
 
@@ -105,7 +105,7 @@ def _item(where: str, data: Any, *, squad: bool = False) -> Item:
     try:
         check(data)
     except Unreadable as error:
-        return Item(where, bad=Bad(where, "", error.what, error.remedy), squad=squad)
+        return Item(where, bad=Bad(where, "", error.problem, error.remedy), squad=squad)
     return Item(where, data, squad=squad)
 
 
@@ -118,7 +118,7 @@ def _squad(path: Path, document: dict[str, Any]) -> Iterator[Item]:
     if not _is_squad(document):  # one object in a .json file, over several lines
         yield _item(f"{path}, the one record", document)
         return
-    if isinstance(document, Twice):
+    if isinstance(document, DuplicateField):
         raise UsageError(f"{path} has the field {document.field!r} twice", "Keep one of them.")
     empty = True
     for article, at in _children(document, "data", str(path)):
@@ -155,7 +155,7 @@ def _children(
         return
     for number, data in enumerate(children):
         place = f"{at}{', ' if item is None else '.'}{field}[{number}]"
-        if isinstance(data, Twice):
+        if isinstance(data, DuplicateField):
             what = f"has the field {data.field!r} twice"
             yield Item(place, bad=Bad(place, "", what, "Keep one of them."), squad=True), place
         elif isinstance(data, dict):

@@ -31,15 +31,15 @@ class Guess:
     masked: Bool[Tensor, "b w"]  # in the block, and may be revealed
     place: Int[Tensor, "b w"]  # index inside the block
     noise: Float[Tensor, "b w"]  # uniform, from each prompt's own generator
-    held: Bool[Tensor, "b w"]  # proposes an end token that is to come last
+    postponed: Bool[Tensor, "b w"]  # proposes an end token that is to come last
     step: int = 0  # of the block's `steps`, where their number is fixed
     steps: int = 1
     block: int = 1  # places in a block; of a model's own, also those that the prompt fills
     # For a sampler that listens: attention between positions, and the share of the answer that is no mask.
     coupling: Float[Tensor, "b w w"] | None = None
-    done: Float[Tensor, " b"] | None = None
+    decided_share: Float[Tensor, " b"] | None = None
 
-    def of(self, prompts: list[int], step: int, steps: int) -> "Guess":
+    def select(self, prompts: list[int], step: int, steps: int) -> "Guess":
         """Select some prompts of the batch."""
         tensors: dict[str, Any] = {f.name: getattr(self, f.name) for f in fields(self)}
         part: dict[str, Any] = {
@@ -247,7 +247,7 @@ class Sampler(Configured):
                 "prompts × positions",
                 "Return one number for each position, such as guess.confidence.",
             )
-        return best(score.masked_fill(guess.held, -math.inf), guess.masked, quota)
+        return best(score.masked_fill(guess.postponed, -math.inf), guess.masked, quota)
 
     def revise(
         self, guess: Guess, revealed_as: Float[Tensor, "b w"], step: int, steps: int
@@ -273,7 +273,7 @@ class Sampler(Configured):
         """
         return torch.zeros_like(guess.masked)
 
-    def over(self, left: bool, full: int, changed: bool) -> bool:
+    def over(self, has_masks: bool, full: int, changed: bool) -> bool:
         """Tell whether a block is finished, for an adaptive sampler. By default, once it has no mask left.
 
         Args:
@@ -281,7 +281,7 @@ class Sampler(Configured):
             full: number of steps of this block that began without a mask.
             changed: whether the latest step changed a token.
         """
-        return not left
+        return not has_masks
 
     def describe(self) -> str:
         """Return a Python call with `length`, `steps`, and every setting that is not the default."""
@@ -347,4 +347,4 @@ def by_chance(guess: Guess, chance: float) -> Bool[Tensor, "b w"]:
     """Choose each mask with probability `chance`, except held ones; at the last step, choose all masks."""
     if guess.step == guess.steps - 1:
         return guess.masked
-    return guess.masked & ~guess.held & (guess.noise < chance)
+    return guess.masked & ~guess.postponed & (guess.noise < chance)

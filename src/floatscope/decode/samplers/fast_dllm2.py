@@ -40,4 +40,6 @@ class FastDLLM2(Adaptive):
         last = torch.iinfo(part.dtype).max
         first = part.masked_fill(~guess.masked, last).amin(-1, keepdim=True)
         in_part = guess.masked & (part == first)
-        return in_part & ((guess.confidence > self.threshold) | (ranked(guess.confidence, in_part) == 0))
+        return in_part & (
+            (guess.confidence > self.threshold) | (ranked(guess.confidence, in_part) == 0)
+        )

@@ -43,5 +43,5 @@ class LLaDA2Edit(LLaDA2):
         decided = guess.in_block & ~guess.masked
         return decided & (guess.confidence > self.edit_threshold)
 
-    def over(self, left: bool, full: int, changed: bool) -> bool:
-        return not left and (full >= self.more_steps or (full > 0 and not changed))
+    def over(self, has_masks: bool, full: int, changed: bool) -> bool:
+        return not has_masks and (full >= self.more_steps or (full > 0 and not changed))

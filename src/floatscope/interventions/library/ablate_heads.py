@@ -17,7 +17,7 @@ from ...errors import UsageError
 from ...models import Model, attention_hook
 from ...models.placing import constant
 from ...models.select import Choice, within
-from ..base import Acting, Intervention
+from ..base import ActiveIntervention, Intervention
 from ..head_outputs import HeadMeans, HeadRows, Heads, by_layer
 
 KINDS: dict[str, type | None] = {"zero": None, "mean": HeadMeans, "resample": HeadRows}
@@ -76,15 +76,15 @@ class AblateHeads(Intervention):
         for layer, heads in layer_heads.items():
             if missing := set(heads) - set(recorded.get(layer, ())):
                 raise UsageError(
-                    f"the reference keeps nothing of head {min(missing)} of layer {layer}",
+                    f"the reference has no outputs of head {min(missing)} of layer {layer}",
                     "Make it with these heads: fs.interventions.HeadRows.of(model, prompts, heads=…).",
                 )
 
     def probe(self) -> "AblateHeads":
         return replace(self, to="zero", steps=None, reference=None)
 
-    def acting(self, model: Model) -> "_Acting":
-        return _Acting(self, model)
+    def acting(self, model: Model) -> "_Active":
+        return _Active(self, model)
 
 
 class Fills:
@@ -96,16 +96,16 @@ class Fills:
         self.seed, self.positions = spec.seed, model.context
         self.drawn: dict[tuple[int, ...], tuple[int, Tensor]] = {}  # by prompt
 
-    def of(
-        self, layer: int, heads: list[int], state: State | None, like: Float[Tensor, "b q h d"]
+    def compute(
+        self, layer: int, heads: list[int], state: State | None, outputs: Float[Tensor, "b q h d"]
     ) -> Float[Tensor, "#b #q n d"]:
         """Return the replacement of these heads' outputs, broadcastable to (batch, row, head, channel)."""
         reference = self.reference
         if isinstance(reference, HeadMeans):
             means = [reference.mean[layer, head] for head in heads]
-            return torch.stack(means).to(like)[None, None]
+            return torch.stack(means).to(outputs)[None, None]
         if not isinstance(reference, HeadRows):
-            return like.new_zeros(1, 1, len(heads), like.shape[-1])
+            return outputs.new_zeros(1, 1, len(heads), outputs.shape[-1])
         if state is None:
             raise UsageError(
                 "AblateHeads(to='resample') draws by the prompt, which is known while it is decoded "
@@ -119,13 +119,15 @@ class Fills:
             other, noise = self._draw(state.prompts[b].ids, reference)
             rows = reference.rows[layer][other]
             number = (noise.to(positions.device)[positions.clamp(min=0)] * len(rows)).long()
-            filled.append(rows[number][:, indices].to(like))
+            filled.append(rows[number][:, indices].to(outputs))
         return torch.stack(filled)
 
     def _draw(self, ids: tuple[int, ...], reference: HeadRows) -> tuple[int, Tensor]:
         """Draw another prompt of the reference, and a random number for each position."""
         if ids not in self.drawn:
-            other_prompts = [n for n, recorded_ids in enumerate(reference.ids) if recorded_ids != ids]
+            other_prompts = [
+                n for n, recorded_ids in enumerate(reference.ids) if recorded_ids != ids
+            ]
             if not other_prompts:
                 raise UsageError(
                     "AblateHeads(to='resample') finds no prompt but this one in its reference",
@@ -139,7 +141,7 @@ class Fills:
         return self.drawn[ids]
 
 
-class _Acting(Acting):
+class _Active(ActiveIntervention):
     def __init__(self, spec: AblateHeads, model: Model) -> None:
         super().__init__(model, None, spec.steps)
         self.heads = by_layer(spec.heads, model, "AblateHeads")
@@ -156,7 +158,7 @@ class _Acting(Acting):
         if heads is None or not self.acts(call.layer):
             return output
         output = output.clone()
-        output[:, :, constant(heads, output.device)] = self.fills.of(
+        output[:, :, constant(heads, output.device)] = self.fills.compute(
             call.layer, heads, self.state, output
         )
         return output

@@ -15,7 +15,7 @@ from ...errors import UsageError
 from ...models import Model, Visibility, attention_hook
 from ...models.select import Choice
 from .. import columns
-from ..base import Acting, Intervention
+from ..base import ActiveIntervention, Intervention
 
 _ROWS = 64  # queries whose scores give the median deviation
 
@@ -44,11 +44,12 @@ class BoostDynamics(Intervention):
         if model.n_layers < 3:
             raise UsageError(
                 f"BoostDynamics needs 3 layers; {model.name} has {model.n_layers}",
-                "It goes by the change between the layers below.",
+                "Use a model with three or more layers: each boost uses the change between the two "
+                "layers below.",
             )
 
-    def acting(self, model: Model) -> "_Acting":
-        return _Acting(self, model)
+    def acting(self, model: Model) -> "_Active":
+        return _Active(self, model)
 
     def probe(self) -> "BoostDynamics":
         return replace(self, steps=None)
@@ -58,7 +59,7 @@ class BoostDynamics(Intervention):
             super().prove(model)
 
 
-class _Acting(Acting):
+class _Active(ActiveIntervention):
     cacheable = False  # what rows gave is added up over forwards, each row once
 
     def __init__(self, spec: BoostDynamics, model: Model) -> None:

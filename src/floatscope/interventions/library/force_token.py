@@ -8,7 +8,7 @@ from torch import Tensor
 from ...decode.state import State
 from ...errors import UsageError
 from ...models import Model
-from ..overruling import ActingOverrule, Overruling, check_step
+from ..overruling import ActiveOverrule, Overruling, check_step
 
 
 @dataclass(frozen=True)
@@ -64,12 +64,12 @@ class ForceToken(Overruling):
         first = replace(self, position=0, step=None)
         return [first, replace(first, token=next(tokens))]
 
-    def acting(self, model: Model) -> "_Acting":
+    def acting(self, model: Model) -> "_Active":
         step = self.position if not model.is_diffusion else self.step or 0
-        return _Acting(model, self.position, self.token, step)
+        return _Active(model, self.position, self.token, step)
 
 
-class _Acting(ActingOverrule):
+class _Active(ActiveOverrule):
     name = "forced"
 
     def __init__(self, model: Model, position: int, token: int, step: int) -> None:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ...errors import UsageError
 from ...models import Model, attention_hook
-from ..token_masking import ActingTokens, TokenMasking
+from ..token_masking import ActiveTokens, TokenMasking
 
 KINDS = ("zero", "mean")
 
@@ -39,11 +39,11 @@ class MaskValues(TokenMasking):
         unrestricted = replace(self, regions="prompt", classes=(), positions=None)
         return replace(unrestricted, to="zero", steps=None, control=None)
 
-    def acting(self, model: Model) -> "_Acting":
-        return _Acting(self, model, self.selection(model))
+    def acting(self, model: Model) -> "_Active":
+        return _Active(self, model, self.selection(model))
 
 
-class _Acting(ActingTokens):
+class _Active(ActiveTokens):
     masking: MaskValues
 
     def changed(

@@ -15,7 +15,7 @@ from ...models import Model, attention_hook
 from ...models.select import Choice, chosen
 from .. import alignment
 from ..base import Intervention
-from ..layers import ActingLayers, Blank
+from ..layers import ActiveLayers, ZeroProbe
 from ..patch_source import KINDS, QUERY, PatchSource
 from ..selection import Names, Selection, check_classes
 
@@ -79,14 +79,14 @@ class Patch(Intervention):
             )
 
     def probe(self) -> Intervention:
-        return Blank(self.what, self.layers, self.heads)
+        return ZeroProbe(self.what, self.layers, self.heads)
 
-    def acting(self, model: Model) -> "_Acting":
+    def acting(self, model: Model) -> "_Active":
         assert self.source is not None
-        return _Acting(self, model, self.source)
+        return _Active(self, model, self.source)
 
 
-class _Acting(ActingLayers):
+class _Active(ActiveLayers):
     def __init__(self, spec: Patch, model: Model, source: PatchSource) -> None:
         super().__init__(model, spec.what, spec.layers, spec.heads, spec.steps)
         self.source, self.align = source, spec.align
@@ -109,10 +109,10 @@ class _Acting(ActingLayers):
         if not self.acts(min(self.layers)):
             return
         self.rows, self.theirs, self.keys = [], [], []
-        flagged = self.selection.of(state)
+        flagged = self.selection.find(state)
         first = self.source.first_row[state.step]
-        kind = QUERY if self.what == "attention" else self.what
-        dim = 1 if self.what == "attention" else 0
+        kind = QUERY if self.kind == "attention" else self.kind
+        dim = 1 if self.kind == "attention" else 0
         count = self.source.of_step(kind, state.step, min(self.layers)).shape[dim]
         for place, b in enumerate(state.active):
             partners = self._partners(state, b).to(flagged.device)  # (k,), −1 where there is none
@@ -142,7 +142,7 @@ class _Acting(ActingLayers):
     def output(self, call: attention_hook.Call, output: Tensor) -> Tensor:
         assert self.state is not None
         output = output.clone()
-        other = self._attended(call) if self.what == "attention" else None
+        other = self._attended(call) if self.kind == "attention" else None
         heads = torch.tensor(self.heads, device=output.device)
         for b, (rows, theirs) in enumerate(zip(self.rows, self.theirs, strict=True)):
             if other is None:

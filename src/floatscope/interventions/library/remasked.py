@@ -9,7 +9,7 @@ from ...decode.state import State
 from ...errors import UsageError
 from ...models import Model
 from ...models.select import Choice, chosen
-from ..overruling import ActingOverrule, Overruling, check_step
+from ..overruling import ActiveOverrule, Overruling, check_step
 
 
 @dataclass(frozen=True)
@@ -46,11 +46,11 @@ class Remasked(Overruling):
         """
         return [replace(self, positions=None, step=0)]
 
-    def acting(self, model: Model) -> "_Acting":
-        return _Acting(model, self.positions, self.step)
+    def acting(self, model: Model) -> "_Active":
+        return _Active(model, self.positions, self.step)
 
 
-class _Acting(ActingOverrule):
+class _Active(ActiveOverrule):
     name = "remasked"
 
     def __init__(self, model: Model, positions: Choice, step: int) -> None:

@@ -11,7 +11,13 @@ from ..family import Direction, Family, rope
 
 
 def translate(raw: dict[str, Any]) -> dict[str, Any]:
-    replaced = ("rope_theta", "rope_scaling", "rope_parameters", "moe_backend", "num_diffusion_steps")
+    replaced = (
+        "rope_theta",
+        "rope_scaling",
+        "rope_parameters",
+        "moe_backend",
+        "num_diffusion_steps",
+    )
     stated = raw.get("rope_parameters") or {}
     theta = stated.get("rope_theta", raw.get("rope_theta", 1_000_000.0))
     return {

@@ -23,7 +23,7 @@ class SplitHeads(ConversionOps):
         source_patterns: list[str],
         target_patterns: list[str],
         config: Any = None,
-        **more: Any,
+        **kwargs: Any,
     ) -> dict[str, Tensor]:
         fused = next(iter(input_dict.values()))
         fused = fused[0] if isinstance(fused, list) else fused

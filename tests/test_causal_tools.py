@@ -77,7 +77,7 @@ def test_ablated_heads_put_out_zero_or_their_mean(exact, means, family, steps):
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_resampled_heads_say_what_they_said_in_rows_of_another_prompt(exact, family):
+def test_resampled_heads_output_rows_of_another_prompt(exact, family):
     model = exact[family]
     prompts = [PROMPT, *OTHERS]  # the first is never drawn for itself
     reference = fs.interventions.HeadRows.of(model, prompts, heads=HEADS)
@@ -158,7 +158,7 @@ def test_a_mean_over_the_row_itself_changes_nothing(models, family):
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_many_sets_in_one_forward_are_as_one_by_one(exact, means, family):
+def test_many_sets_in_one_forward_equal_separate_forwards(exact, means, family):
     model = exact[family]
     ids = [*model.encode(PROMPT).ids, *([model.mask_id] * 2 if model.is_diffusion else [7, 9])]
     rows = [3, len(ids) - 1]
@@ -226,7 +226,7 @@ def chosen(model, ids, test):
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("to", ["zero", "mean"])
 @pytest.mark.parametrize("heads", [None, [1, 2]])
-def test_values_are_gone_and_weights_are_not(exact, family, to, heads):
+def test_masked_values_vanish_and_weights_stay(exact, family, to, heads):
     """Heads 1 and 2 share keys and values with others in the families with grouped heads."""
     model = exact[family]
 
@@ -290,7 +290,7 @@ def test_edges_are_cut_at_both_ends(exact, family):
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_edges_and_masked_tokens_are_one_thing(models, family):
+def test_cutting_all_edges_to_tokens_equals_masking_them(models, family):
     model, sampler = models[family], brief(models[family])
     same = [
         fs.interventions.MaskTokens(regions="gold", classes="content", queries="question"),
@@ -339,7 +339,7 @@ def test_a_row_keeps_its_only_keys(llama):
     np.testing.assert_array_equal(during.mass, llama.read("Go on.", keep=["mass"]).mass)
 
 
-def test_one_inside_another_is_proven_by_itself(models):
+def test_an_intervention_inside_another_is_proven_separately(models):
     """What is in force already needs prompts, with a gold passage at that; a random text is none."""
     for model in (models["LLaDA"], models["Llama"]):
         gold, head = (
@@ -358,7 +358,7 @@ def test_one_inside_another_is_proven_by_itself(models):
 # What is typed, and what is refused
 
 
-def test_as_a_person_types_it():
+def test_typed_interventions_are_parsed():
     assert intervention_of(
         "ablate-heads:heads=3.1|4.0,to=zero,steps=0:4"
     ) == fs.interventions.AblateHeads(((3, 1), (4, 0)), "zero", slice(0, 4))
@@ -395,7 +395,7 @@ def test_as_a_person_types_it():
         (fs.interventions.CutEdges(queries="gold", key_classes="verbs"), "no token class 'verbs'"),
     ],
 )
-def test_refused_before_anything_runs(llada, wrong, says):
+def test_invalid_settings_are_refused_before_anything_runs(llada, wrong, says):
     with pytest.raises(UsageError) as caught, wrong(llada):
         raise AssertionError("in force")
     import re

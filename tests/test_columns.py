@@ -154,7 +154,7 @@ def test_a_random_control_follows_its_anchor_and_is_uniform():
 
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 10**6), st.integers(1, 5), st.sampled_from([0.05, 0.3, 2.0]))
-def test_a_control_of_equal_mass_is_as_near_as_it_says(seed, k, concentration):
+def test_a_control_of_equal_mass_keeps_its_error_bound(seed, k, concentration):
     rng = np.random.default_rng(seed)
     total = torch.tensor(rng.dirichlet(np.full(30, concentration), size=(2, 3)) * 30)
     pool = torch.ones(2, 1, 30, dtype=torch.bool)
@@ -211,7 +211,7 @@ def test_the_first_position_alone(models, family):
     "spec",
     ["mask-columns:k=3,heads=1|3", "mask-columns:k=2,hold=false", "mask-tokens:regions=gold"],
 )
-def test_what_was_hidden_is_said(models, family, spec):
+def test_the_trace_reports_what_was_hidden(models, family, spec):
     """Against float64 weights of every layer's own q and k, without the mask."""
     model = models[family]
     edit = intervention_of(spec)
@@ -232,7 +232,7 @@ def test_what_was_hidden_is_said(models, family, spec):
     assert box[0].info["hidden_share"] > 0 and box[0].info["hidden_columns"] > 0
 
 
-def test_several_maskings_are_told_apart(llada):
+def test_reports_of_several_maskings_are_numbered(llada):
     with fs.interventions.Combined(
         (fs.interventions.MaskColumns(k=1), fs.interventions.MaskColumns(k=3))
     )(llada):
@@ -295,7 +295,7 @@ def test_every_rank_is_the_same_where_every_row_sees_every_key(models, family):
     assert torch.equal(texts[0], texts[1]) and torch.equal(texts[0], texts[2])
 
 
-def test_answers_say_what_was_hidden(llada, tmp_path):
+def test_answers_report_what_was_hidden(llada, tmp_path):
     records = fs.tasks.world_records("world:one", 2)
     spec = {"sampler": fs.Confidence(length=2), "intervention": fs.interventions.MaskColumns(k=2)}
     first = fs.evaluate(llada, records, **spec, keep=tmp_path / "kept")

@@ -54,7 +54,7 @@ def test_the_cache_changes_nothing(exact, family):
 
 
 @pytest.mark.parametrize("name", EVERY)
-def test_records_tell_what_happened(llada, name):
+def test_records_agree_with_the_canvases(llada, name):
     one = llada.generate("Say something.", EVERY[name])
     mask, start = llada.mask_id, len(one.prompt.ids)
     assert (one.canvas[0, start:] == mask).all()
@@ -83,7 +83,7 @@ def test_records_tell_what_happened(llada, name):
 
 
 @pytest.mark.parametrize("kind", [fs.samplers.Remask, partial(fs.samplers.ReMDM, eta=0.1)])
-def test_remasking_really_takes_back(llada, kind):
+def test_remasking_returns_tokens_to_masks(llada, kind):
     one = llada.generate("Say something.", kind(length=16, steps=24, stop_at_eos=False))
     assert (one.change == Change.REMASK).sum() > 0
     assert (one.canvas[-1] != llada.mask_id).all()
@@ -396,7 +396,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_bad_samplers_say_what_and_what_to_do(llada, name):
+def test_invalid_samplers_are_refused_with_a_remedy(llada, name):
     sampler, words = BAD[name]
     with pytest.raises(fs.UsageError, match=words.replace("(", r"\(")) as caught:
         llada.generate("Hi", sampler)

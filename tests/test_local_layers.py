@@ -166,7 +166,7 @@ def test_measures_follow_or_refuse(trace):
         fs.measures.perturbation([trace], [trace])
 
 
-def test_global_layers_alone_are_measured_as_ever(model, trace):
+def test_global_layers_are_measured_as_in_other_models(model, trace):
     some = model.trace(PROMPT, SAMPLER, layers=[0])
     assert some.null.dims == ("step", "key")
     np.testing.assert_allclose(some.mass, trace.mass.sel(layer=[0]), rtol=1e-5)
@@ -208,7 +208,7 @@ def test_columns_are_hidden_by_the_lift_of_their_layer(model):
         fs.interventions.SinkToken()(model).__enter__()
 
 
-def test_what_is_shown_of_a_layer_has_its_own_level_of_chance(trace):
+def test_shown_values_use_the_chance_level_of_their_layer(trace):
     n = trace.data.sizes["key"]
     lift = trace.mass.mean(["step", "head"]).values / (evenly(n).sum(1) / n)
     close(trace.lift.mean(["step", "head"]), lift)

@@ -44,7 +44,9 @@ def test_what_is_read_from_the_source_is_what_is_imported(registry, package):
 
 def test_every_family_names_its_paper():
     read = references._library("models.families")
-    assert all(NUMBER.search(read[references._bare(FAMILIES[name].name)]) for name in FAMILIES.builtin)
+    assert all(
+        NUMBER.search(read[references._bare(FAMILIES[name].name)]) for name in FAMILIES.builtin
+    )
 
 
 def test_entries_are_whole():

@@ -140,7 +140,7 @@ def test_closed_form_columns_equal_the_reference(view):
 
 @pytest.mark.parametrize("direction", [d for d in Direction if d is not Direction.BIDIRECTIONAL])
 @pytest.mark.parametrize(("queries", "padding"), [(70, 0), (50, 0), (70, 5)])
-def test_strips_compute_what_is_seen_and_little_else(direction, queries, padding):
+def test_strips_skip_keys_that_no_row_sees(direction, queries, padding):
     """Every key that a row sees is in its strip; without padding no strip ends behind its last key."""
     block = 8 if direction.in_blocks else None
     at = {"current": torch.tensor([40])} if direction.in_blocks else {}
@@ -200,7 +200,7 @@ def test_column_sums_of_all_groups_count_the_queries():
     torch.testing.assert_close(total, torch.tensor([7.0, 9.0])[:, None, None].expand(2, 1, 4))
 
 
-def test_reference_is_the_definition():
+def test_reference_equals_the_definition():
     """Two keys, scores known by hand: A = softmax([0, ln 3]) = [1/4, 3/4]."""
     visible = Visibility(Direction.BIDIRECTIONAL, None, torch.tensor([0]), 2, 2)
     log3 = torch.log(torch.tensor(3.0))

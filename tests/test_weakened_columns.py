@@ -140,7 +140,7 @@ def test_layers_heads_and_steps_narrow_it(models):
         {"control": "mass"},
     ],
 )
-def test_what_cannot_work_is_refused(models, wrong):
+def test_invalid_settings_are_refused(models, wrong):
     with (
         pytest.raises(fs.FloatscopeError, match="WeakenColumns"),
         fs.interventions.WeakenColumns(**wrong)(models[CAUSAL[0]]),

@@ -31,7 +31,7 @@ OnEnd = Callable[[], None]
 
 
 class Child:
-    """A function that runs beside this thread, with a pipe to it.
+    """A function that runs in another process or thread, with a pipe to it.
 
     One thread reads the pipe and another writes it: neither a full pipe nor half a message holds up the
     caller. `on_message` and `on_end` of `start` are called in the reading thread.

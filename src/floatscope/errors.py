@@ -103,7 +103,7 @@ def enough_memory() -> Iterator[None]:
 
 @contextmanager
 def foreign(kind: type[FloatscopeError], problem: str, remedy: str) -> Iterator[None]:
-    """Turn whatever a library raises while it reads files of others into an error of class `kind`.
+    """Turn any exception of a library that reads untrusted files into an error of class `kind`.
 
     Such libraries do not document their exceptions, and those written in Rust may end with a panic, which
     is not an Exception. Interrupts of this process (Ctrl-C) pass through.

@@ -13,7 +13,7 @@ from transformers import PreTrainedModel
 from . import models
 from .attention import selfcheck
 from .decode import AnySampler, choose_sampler, decode
-from .decode.blocks import most_steps
+from .decode.blocks import max_steps
 from .decode.state import prepared
 from .errors import UsageError, closest, enough_memory
 from .models.select import Choice
@@ -309,7 +309,7 @@ class Model(models.Model):
             raise UsageError("no prompts", "Give at least one.")
         chosen = choose_sampler(self, sampler)
         encoded = [prepared(self, encode(self, p)) for p in (prompts if several else [prompts])]
-        return _Job(encoded, chosen, several, batch_size, progress, most_steps(self, chosen))
+        return _Job(encoded, chosen, several, batch_size, progress, max_steps(self, chosen))
 
 
 def _require_options(

@@ -146,7 +146,7 @@ def register(extension: T) -> T:
     `mask-columns`.
 
     Args:
-        thing: a subclass of fs.Measure, fs.Sampler, fs.Intervention or fs.Study, an fs.Family, or a
+        extension: a subclass of fs.Measure, fs.Sampler, fs.Intervention or fs.Study, an fs.Family, or a
             `floatscope.statistics.Statistic`.
 
     Returns:

@@ -25,7 +25,7 @@ RATIO, FREE = 200, 512 << 20
 
 
 class Unreadable(ValueError):
-    """What is wrong, what to do about it, and on which line of the bytes, from 1."""
+    """A file that cannot be read: the problem, its remedy, and the line, counted from 1."""
 
     def __init__(self, problem: str, remedy: str = "Copy it again.", line: int = 1) -> None:
         super().__init__(problem)
@@ -87,7 +87,7 @@ def read_lines(path: Path | str, limit: int = 1 << 20) -> Iterator[bytes]:
 
 
 def open_to_append(path: Path | str) -> FileIO:
-    """Open or make a regular file in a directory that may be a stranger's; OSError where it is none.
+    """Open or make a regular file in a directory that others may write to; OSError if it is no regular file.
 
     Links are not followed: one called as a log is could lead to any file of the user's.
     """
@@ -126,7 +126,7 @@ def exists(path: Path | str) -> bool:
 
 
 def encodable(text: str) -> str:
-    """Spell out what has no UTF-8, such as the bytes of a file's name that are no text."""
+    """Escape characters that UTF-8 cannot encode, such as undecodable bytes of a file name."""
     return text.encode("utf-8", "backslashreplace").decode()
 
 
@@ -187,7 +187,7 @@ def require_modest(data: Any, size: int) -> None:
 
 
 def require_fields(data: Mapping[str, Any], types: Mapping[str, type | tuple[type, ...]]) -> None:
-    """Refuse an object without one of these fields, or with another type in it; a dot goes one down."""
+    """Refuse an object without one of these fields, or with another type in it; a dot separates levels."""
     for name, expected in types.items():
         value: Any = data
         for part in name.split("."):
@@ -199,7 +199,7 @@ def require_fields(data: Mapping[str, Any], types: Mapping[str, type | tuple[typ
 
 
 def texts(data: Mapping[str, Any], name: str) -> dict[str, str]:
-    """Return a field that holds texts by name, and may be missing."""
+    """Return a field that maps names to texts; empty if it is missing."""
     mapping = data.get(name, {})
     if not isinstance(mapping, dict) or not all(
         isinstance(value, str) for value in mapping.values()

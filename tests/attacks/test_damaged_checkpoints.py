@@ -406,7 +406,7 @@ def test_no_way_in_through_a_config(copy_of, trap):
     path = copy_of("Llama")
     change(path / "config.json", model_type="evil")
     mark = trap(path)
-    with pytest.raises(fs.ModelError, match="brings evil.Evil and a mask"):
+    with pytest.raises(fs.ModelError, match="the class evil.Evil and a mask"):
         fs.load(path)
     assert fs.load(path, direction="causal").family.name == "Llama"
     assert not mark.exists()

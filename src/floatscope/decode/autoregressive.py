@@ -84,7 +84,7 @@ def continue_text(
                 token = overruled(model, state, torch.cat([canvas, token[:, None]], dim=1))[:, -1]
             sure.append(logits.log_softmax(-1).gather(-1, token[:, None]).squeeze(-1).exp())
             alive = constant([not e for e in ended], canvas.device).bool()
-            watcher.committed(state, alive[:, None], token[:, None])
+            watcher.receive_decision(state, alive[:, None], token[:, None])
             canvas = torch.cat([canvas, token[:, None]], dim=1)
             watcher.stepped(state, canvas, sure[-1][:, None])
             fresh = token[:, None]

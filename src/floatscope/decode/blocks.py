@@ -61,10 +61,10 @@ def divided(sampler: Sampler, blocks: Sequence[Span]) -> list[int]:
     return shares
 
 
-def most_steps(model: ModelFacts, sampler: Sampler | Autoregressive) -> int:
+def max_steps(model: ModelFacts, sampler: Sampler | Autoregressive) -> int:
     """Return the largest number of steps that a decoding can take."""
     if isinstance(sampler, Autoregressive):
         return sampler.n_steps
     width = model.block or sampler.block_length
     blocks = 1 if width is None else -(-sampler.length // width) + 1  # a prompt may end inside one
-    return sampler.most_steps(min(blocks, sampler.length))
+    return sampler.max_steps(min(blocks, sampler.length))

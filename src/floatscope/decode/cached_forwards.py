@@ -22,7 +22,7 @@ from .state import State, Watcher
 
 
 class CachedForwards:
-    """Forwards over stored columns 0 … `columns` − 1, which no longer change. `most` limits their number."""
+    """Forwards over stored columns 0 … `columns` − 1, which no longer change; at most `max_columns`."""
 
     def __init__(self, model: Model, watcher: Watcher, max_columns: int) -> None:
         self.model, self.max_columns, self.columns = model, max_columns, 0

@@ -26,7 +26,7 @@ class Coupling:
     def attention(self, call: attention_hook.Call, proceed: attention_hook.Proceed) -> Tensor:
         """Add this layer's coupling, then run the layer's attention unchanged."""
         if call.layer in self.layers:
-            self.total = self.total + _between(call, self.state)
+            self.total = self.total + _window_attention(call, self.state)
             self.n_measured += 1
         return proceed(call)
 
@@ -37,7 +37,7 @@ class Coupling:
         return (self.total + self.total.mT) / (2 * self.n_measured)
 
 
-def _between(call: attention_hook.Call, state: State) -> Float[Tensor, "b w w"]:
+def _window_attention(call: attention_hook.Call, state: State) -> Float[Tensor, "b w w"]:
     """Return the attention, averaged over heads, from the rows that predict the window to its positions."""
     (first, last), (lo, hi) = state.predicting, state.window
     rows = torch.arange(first, last, device=call.query.device).clamp(min=0)

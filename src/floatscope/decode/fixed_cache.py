@@ -19,7 +19,7 @@ _STEP = 256  # columns: a room is a multiple of it
 
 
 def room_for(columns: int, max_columns: int) -> int:
-    """Return the size of a cache that holds `columns` now and `most` at the end.
+    """Return the size of a cache that holds `columns` now and `max_columns` at the end.
 
     The size is the next power of two, limited to what the end of the decoding needs.
     """

@@ -22,7 +22,7 @@ from ..sequences.decoding import ABSENT, Decoding, Progress, change_of
 from ..sequences.prompt import Encoded
 from .autoregressive import continue_text
 from .block_cache import BlockCache
-from .blocks import Span, divided, most_steps, spans
+from .blocks import Span, divided, max_steps, spans
 from .caches import EXACT, settled_cache
 from .coupling import listening
 from .draw import sample, stream
@@ -113,7 +113,7 @@ def denoise(
 ) -> list[Decoding]:
     assert model.mask_id is not None
     stale = StaleCache(model, cache, len(prompts)) if cache not in (None, EXACT) else None
-    length, total = sampler.length, most_steps(model, sampler)
+    length, total = sampler.length, max_steps(model, sampler)
     ahead = 1 - model.shift if sampler.causal_first else 0  # one more row, the one before a block
     # With a cache, or in blocks, forwards that follow one another differ in shape.
     alike = cache is None and model.block is None and not ahead
@@ -230,7 +230,7 @@ def denoise(
                 reveal | overwrite, confidence, sure[active_rows, window]
             )
             canvas[active_rows] = changed
-            watcher.committed(state, reveal, token)
+            watcher.receive_decision(state, reveal, token)
             offered = torch.where(guess.masked, guess.confidence, torch.nan)
             watcher.stepped(state, changed, offered)
             # The one wait for the device in a step, where it matters what was revealed: who has finished?

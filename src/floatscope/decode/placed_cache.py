@@ -8,7 +8,7 @@ Columns = Float[Tensor, "b kv k d"]
 
 
 class PlacedCache(DynamicCache):
-    """Subclasses say in `place` where new keys and values go."""
+    """Base of caches with chosen columns. Subclasses define in `place` where new keys and values go."""
 
     def update(
         self,

@@ -39,13 +39,13 @@ class Forwards:
         self.model, self.part = model, watcher.part()
         self.store = graphs.store_of(model.net) if usable(model) else None
         if self.store is not None:
-            self.store.meet(model.net)
+            self.store.release_outdated(model.net)
             self.modules = attention_hook.attention_modules(model.net)
             self.hooks = _hooks(model.net)  # until they are known to be our own
 
     def close(self) -> None:
         if self.store is not None:
-            self.store.part()
+            self.store.release_if_large()
 
     def predict(self, state: State, to_come: int) -> Float[Tensor, "b w v"]:
         """Return the logits for the state's window. The next replay overwrites them.
@@ -279,7 +279,7 @@ def usable(model: Model) -> bool:
 def least_forwards(model: Model, tokens: int, python_time: float = 0.0) -> float:
     """Return the number of forwards of `tokens` tokens from which recording pays.
 
-    `beside` is the time in seconds that Python takes per layer for the recorded statistics and
+    `python_time` is the time in seconds that Python takes per layer for the recorded statistics and
     interventions.
     """
     launched = model.n_layers * (LAYER + python_time)

@@ -129,7 +129,7 @@ def lay_out(
     fill: int = 0,
     prompt_end: int | None = None,
 ) -> Int[Tensor, "b k"]:
-    """Lay out prompts in one canvas: padded on the left, with `more` tokens `fill` after each.
+    """Lay out prompts in one canvas: padded on the left, with `n_new` tokens `fill` after each.
 
     The prompts end before the column `prompt_end`, by default the length of the longest prompt.
     """
@@ -145,7 +145,7 @@ def lay_out(
 def check_fits(
     model: ModelFacts, prompt: int, n_new: int, *, where: str = "", remedy: str = "", added: int = 0
 ) -> None:
-    """Refuse a prompt if the context has no room for it, `more` tokens and those an intervention adds."""
+    """Refuse a prompt if it, `n_new` tokens and those an intervention adds exceed the context."""
     over = prompt + n_new + added - model.context
     if over > 0:
         raise UsageError(
@@ -162,7 +162,7 @@ class Watcher:
         """Return a context manager around the forward of one step."""
         return nullcontext()
 
-    def committed(
+    def receive_decision(
         self, state: State, revealed: Bool[Tensor, "b w"], token: Int[Tensor, "b w"]
     ) -> None:
         """Receive the step's decision over the window: the revealed positions and their tokens."""

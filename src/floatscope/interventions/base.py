@@ -93,7 +93,7 @@ class Intervention(Configured):
         with ExitStack() as stack:
             # Not in the middle of another thread's decoding; then it is in force for all of them.
             with attention_hook.lock_network(model.net):
-                with _bare(model):
+                with _suspended(model):
                     self.prove(model)
                 stack.enter_context(self.in_force(model))
             try:
@@ -198,7 +198,7 @@ class Combined(Intervention):
 
 
 @contextmanager
-def _bare(model: Model) -> Iterator[None]:
+def _suspended(model: Model) -> Iterator[None]:
     """Suspend the interventions in force: they are meant for prompts, not for a random text."""
     before, model.edits = model.edits, []
     try:

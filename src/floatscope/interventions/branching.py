@@ -132,7 +132,7 @@ class _Branches:
             stack.enter_context(attention_hook.lock_network(net))
             stack.enter_context(attention_hook.attach(net, self._attention))
             for layer in range(self.first):
-                stack.enter_context(_skipped(layers[layer]))
+                stack.enter_context(_identity(layers[layer]))
             for layer, count in joining.items():
                 stack.enter_context(hooked(layers[layer], partial(self._join, layer, count)))
             return self.clean.forward()
@@ -154,7 +154,7 @@ class _Branches:
 
 
 @contextmanager
-def _skipped(block: nn.Module) -> Iterator[None]:
+def _identity(block: nn.Module) -> Iterator[None]:
     """Replace a layer by the identity; its output is known and inserted later."""
     block.forward = lambda hidden_states, *args, **kwargs: hidden_states
     try:

@@ -32,7 +32,7 @@ class ColumnSums:
     even: Float[Tensor, "b 1 k"]  # the sums, had every row spread its attention evenly
 
     def widened(self, n_key: int) -> "ColumnSums":
-        """Append keys that nobody has seen yet, up to `n_key`."""
+        """Append keys that no row has seen yet, up to `n_key`."""
         new = (0, n_key - self.total.shape[-1])
         return ColumnSums(pad(self.total, new), pad(self.viewers, new), pad(self.even, new))
 

@@ -175,7 +175,7 @@ class _Rows(Observer):
 
 
 def digest(tensors: "Iterator[Tensor] | Sequence[Tensor]") -> str:
-    """Return a short hash by which the record of a run tells references apart."""
+    """Return a short hash that identifies a reference in the record of a run."""
     hasher = hashlib.blake2b(digest_size=4)
     for tensor in tensors:
         hasher.update(tensor.detach().double().cpu().contiguous().numpy().tobytes())

@@ -31,7 +31,7 @@ class DoesNotFit(UsageError):
     """More columns to hide than the prompt has, or than it leaves for a control.
 
     Args:
-        what: what is wrong.
+        problem: what is wrong.
         remedy: what to do about it.
     """
 
@@ -118,9 +118,7 @@ class ActiveMask(ActiveIntervention):
             return self.masked(call, proceed)
         if call.layer in self.layers:
             self.unmasked[call.layer] = columns.attended(call, self.visible(call))
-        return attention_hook.compute_attention(
-            call
-        )  # those who act later, and whoever looks on, are not meant
+        return attention_hook.compute_attention(call)  # without later handlers and observers
 
     def masked(self, call: attention_hook.Call, proceed: attention_hook.Proceed) -> Tensor:
         """Handle the call of a regular forward."""

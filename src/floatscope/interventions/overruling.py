@@ -48,7 +48,7 @@ class Overruling(Intervention):
 class ActiveOverrule(ActiveIntervention):
     """An overruling in force. It counts the positions that it changed in each prompt."""
 
-    name = ""  # of the count, in what a decoding says of itself
+    name = ""  # of the count in the decoding's report
 
     def __init__(self, model: Model, step: int) -> None:
         super().__init__(model)

@@ -84,7 +84,7 @@ class Selection:
         region = prompt.regions[position] if position < size else ANSWER
         if self.positions is not None and position not in self._placed(size):
             return False
-        if self.regions and not self._named(position, region, masked, prompt):
+        if self.regions and not self._matches_region(position, region, masked, prompt):
             return False
         return not self.classes or self._class(token, region) in self.classes
 
@@ -93,7 +93,7 @@ class Selection:
             self._places[size] = frozenset(chosen(self.positions, size, "position"))
         return self._places[size]
 
-    def _named(self, position: int, region: str, masked: bool, prompt: Encoded) -> bool:
+    def _matches_region(self, position: int, region: str, masked: bool, prompt: Encoded) -> bool:
         size, names = len(prompt.ids), self.regions
         if GOLD in names and prompt.gold is None:
             raise UsageError(

@@ -99,7 +99,7 @@ class Family:
 
     @property
     def about(self) -> dict[str, str]:
-        """What can be done with the family's models, in words, as lists show it."""
+        """Describe what the family's models support, as lists show it."""
         blocks = "in blocks" + (f" of {self.block}" if self.block else " (set `block=`)")
         orders = {Direction.CAUSAL: "left to right", Direction.BIDIRECTIONAL: "by unmasking"}
         caches = {Direction.CAUSAL: "exact", Direction.BIDIRECTIONAL: "approximate"}

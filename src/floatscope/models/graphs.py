@@ -246,14 +246,14 @@ class Store:
         self.evicted.clear()
         self.bytes, self._pool = 0, None
 
-    def meet(self, net: nn.Module) -> None:
+    def release_outdated(self, net: nn.Module) -> None:
         """Release graphs of other weights than the network has now. Called before a decoding."""
         signature = _signature(net)
         if signature != self._signature:
             self.forget()
             self._signature = signature
 
-    def part(self) -> None:
+    def release_if_large(self) -> None:
         """Release everything if it holds much of the memory. Called after a decoding."""
         rooms = sum(tensor.nbytes for room in self.rooms.values() for tensor in room.tensors())
         nbytes = self.bytes + rooms

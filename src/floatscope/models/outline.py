@@ -1,4 +1,4 @@
-"""A model without its weights: what config.json, floatscope.json and the tokenizer say of it.
+"""A model without its weights: the facts in config.json, floatscope.json and the tokenizer.
 
 Enough to refuse a sampler, a setting or a prompt that cannot work, before a worker starts or weights are
 read. `loading` finds and settles the same facts by the same functions, so that the two cannot differ.
@@ -22,7 +22,7 @@ def located(
     adapter: str | Path | None,
     revision: str | None = None,
 ) -> tuple[Path, Path | None, ModelSettings]:
-    """Find a checkpoint and its adapter; add what their floatscope.json say to what is asked."""
+    """Find a checkpoint and its adapter; complete the settings from their floatscope.json."""
     path, part = source.locate(where, revision), twin.adapter(where, adapter)
     source.require_no_other_adapter(path, part)
     folder = path if path.is_dir() else path.parent

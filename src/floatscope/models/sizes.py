@@ -107,7 +107,7 @@ def without_weights(
 ) -> PreTrainedModel:
     """Build the network on the meta device, where it takes no memory; refuse one far larger than its files.
 
-    A few tensors short is told by name, later.
+    A few missing tensors are reported by name later.
     """
     layers = int(config.num_hidden_layers)
     if layers > len(counts.tensors):

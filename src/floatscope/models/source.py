@@ -168,7 +168,7 @@ _PICKLES = (b"\x80", b"PK\x03\x04")  # a pickle, and torch's zip of pickles
 
 
 def _index(file: Path) -> dict[str, str]:
-    """Tensor → file, which lies beside the index."""
+    """Return the file of each tensor; the files are in the directory of the index."""
     try:
         names = read_object(file).get("weight_map")
     except (FileNotFoundError, Unreadable) as error:

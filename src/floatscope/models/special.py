@@ -14,7 +14,7 @@ _MARKER = re.compile(r"<\|[\w.:/-]{1,60}\|>")  # as special tokens of chats are 
 _MARKERS = 100  # of a template are looked at
 
 
-def _named(tokenizer: Any, names: tuple[str, ...]) -> list[int]:
+def _token_ids(tokenizer: Any, names: tuple[str, ...]) -> list[int]:
     if tokenizer is None:
         return []
     added = tokenizer.get_added_vocab()
@@ -76,7 +76,7 @@ def _named_masks(config: Any, tokenizer: Any) -> dict[str, Any]:
     """Return the mask ids that a checkpoint names, by where it names them."""
     from_tokenizer = getattr(tokenizer, "mask_token_id", None)
     if from_tokenizer is None:
-        from_tokenizer = next(iter(_named(tokenizer, MASK_NAMES)), None)
+        from_tokenizer = next(iter(_token_ids(tokenizer, MASK_NAMES)), None)
     masks = {
         "config.json": getattr(config, "mask_token_id", None),
         "the tokenizer": from_tokenizer,
@@ -190,7 +190,7 @@ def end_ids(config: Any, generation: Any, tokenizer: Any) -> tuple[int, ...]:
                 "Correct it, or copy the checkpoint's files again.",
             )
         ids += values
-    ids += _named(tokenizer, END_NAMES)
+    ids += _token_ids(tokenizer, END_NAMES)
     return tuple(dict.fromkeys(int(v) for v in ids if 0 <= v < config.vocab_size))
 
 

@@ -34,8 +34,8 @@ class Visibility:
     end: Int[Tensor, " b"] | None = None  # column behind the last that is there; all by default
     first: int | None = None  # column of the first row
     reach: int | None = None  # of a local layer: how far a row sees to either side
-    # With a cache of fixed size, of whose columns some are empty yet: those of the rows, and how many hold
-    # anything. On the device, so that one recorded forward serves while both grow.
+    # With a cache of fixed size: the columns of the rows, and the number of columns that are filled. Both are
+    # on the device, so that one recorded forward serves while they grow.
     row_columns: Int[Tensor, " q"] | None = None
     n_filled: Int[Tensor, ""] | None = None
 

@@ -16,7 +16,7 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from ..attention import Capture, Captured
-from ..decode.blocks import most_steps
+from ..decode.blocks import max_steps
 from ..decode.loop import AnySampler
 from ..decode.state import State, Watcher
 from ..errors import UsageError
@@ -59,7 +59,7 @@ class Recorder(Watcher):
         self.layers = chosen(options.layers, model.n_layers, "layer")
         self.heads = chosen(options.heads, model.n_heads, "head")
         _require_experts(model, self.keep, self.layers)
-        steps = chosen(options.steps, most_steps(model, sampler), "step")
+        steps = chosen(options.steps, max_steps(model, sampler), "step")
         self.steps: Collection[int] = frozenset(steps)
         self.dtype, self.torch_dtype = np.dtype(options.dtype), getattr(torch, options.dtype)
         self.labelling = Labelling(model, prompts, self.keep, self.by_region)
@@ -174,7 +174,7 @@ class Recorder(Watcher):
             graphs.store_of(self.model.net).give(self._kind, self.fixed)
             self.fixed = self.packing.sums = None
 
-    def committed(
+    def receive_decision(
         self, state: State, revealed: Bool[Tensor, "b w"], token: Int[Tensor, "b w"]
     ) -> None:
         if "rows" not in self.keep or state.step not in self.steps or self.captured is None:

@@ -243,7 +243,7 @@ class Generation:
         if mask is not None:
             revealed = (self.canvas[:, low:high] == mask) & (token != mask)
         with torch.inference_mode():
-            self.recorder.committed(self.state, revealed, token)
+            self.recorder.receive_decision(self.state, revealed, token)
             self.recorder.store_revealed_rows()  # before the loop writes into its cache
 
     def _settle(self, computed: Computed) -> None:

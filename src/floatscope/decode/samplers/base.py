@@ -35,7 +35,7 @@ class Guess:
     step: int = 0  # of the block's `steps`, where their number is fixed
     steps: int = 1
     block: int = 1  # places in a block; of a model's own, also those that the prompt fills
-    # For a sampler that listens: attention between positions, and the share of the answer that is no mask.
+    # For samplers that read attention: attention between positions, and the share of the answer decided.
     coupling: Float[Tensor, "b w w"] | None = None
     decided_share: Float[Tensor, " b"] | None = None
 
@@ -183,7 +183,7 @@ class Sampler(Configured):
         """
         return None
 
-    def most_steps(self, n_blocks: int) -> int:
+    def max_steps(self, n_blocks: int) -> int:
         """Return the largest number of steps that a decoding can take.
 
         Args:
@@ -277,7 +277,7 @@ class Sampler(Configured):
         """Tell whether a block is finished, for an adaptive sampler. By default, once it has no mask left.
 
         Args:
-            left: whether the block still has masks.
+            has_masks: whether the block still has masks.
             full: number of steps of this block that began without a mask.
             changed: whether the latest step changed a token.
         """
@@ -344,7 +344,7 @@ def check_blocks(sampler: "Sampler", **shares: float) -> None:
 
 
 def by_chance(guess: Guess, chance: float) -> Bool[Tensor, "b w"]:
-    """Choose each mask with probability `chance`, except held ones; at the last step, choose all masks."""
+    """Choose each mask with probability `chance`, except postponed ones; at the last step, choose all masks."""
     if guess.step == guess.steps - 1:
         return guess.masked
     return guess.masked & ~guess.postponed & (guess.noise < chance)

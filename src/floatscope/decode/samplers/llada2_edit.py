@@ -36,7 +36,7 @@ class LLaDA2Edit(LLaDA2):
         if self.more_steps < 0:
             raise UsageError(f"LLaDA2Edit: more_steps = {self.more_steps}", "Use 0 or more.")
 
-    def most_steps(self, n_blocks: int) -> int:
+    def max_steps(self, n_blocks: int) -> int:
         return self.n_steps + n_blocks * self.more_steps
 
     def overwrite(self, guess: Guess) -> Bool[Tensor, "b w"]:

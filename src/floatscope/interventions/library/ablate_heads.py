@@ -99,7 +99,7 @@ class Fills:
     def compute(
         self, layer: int, heads: list[int], state: State | None, outputs: Float[Tensor, "b q h d"]
     ) -> Float[Tensor, "#b #q n d"]:
-        """Return the replacement of these heads' outputs, broadcastable to (batch, row, head, channel)."""
+        """Return the replacements of these heads' outputs, broadcastable to (batch, row, head, channel)."""
         reference = self.reference
         if isinstance(reference, HeadMeans):
             means = [reference.mean[layer, head] for head in heads]

@@ -104,7 +104,7 @@ class _Merge:
         return parameter.data
 
     def _delta(self, a: str, b: str, shape: tuple[int, ...]) -> Float[Tensor, "out in"]:
-        """s·B·A of this shape."""
+        """Return s·B·A in this shape."""
         (n_out, n_in), rank = shape, self.adapter.settings.rank(self.name)
         lora_a, lora_b = self._shaped(a, (rank, n_in)), self._shaped(b, (n_out, rank))
         return (lora_b @ lora_a) * self._scaling

@@ -59,7 +59,7 @@ Ids = Annotated[list[Annotated[int, Field(ge=0)]], FailFast()]
 
 
 class Settings(BaseModel):
-    """Of one adapter. A field's description says what is expected of it."""
+    """The settings of one adapter. A field's description says which values are expected."""
 
     model_config = ConfigDict(strict=True, frozen=True, extra="allow")
 
@@ -118,7 +118,7 @@ def ends(module: str, name: str) -> bool:
 
 
 def _matching(patterns: dict[str, V], module: str, default: V) -> V:
-    """The value of the first pattern that the module's name ends with."""
+    """Return the value of the first pattern that the module's name ends with."""
     matches = (v for p, v in patterns.items() if re.match(rf"(.*\.)?({p})$", module))
     return next(matches, default)
 

@@ -405,7 +405,7 @@ def test_invalid_settings_are_refused_before_anything_runs(llada, wrong, says):
 
 def test_references_that_do_not_fit_are_refused(llada, means):
     few = fs.interventions.HeadRows.of(llada, OTHERS, heads=((0, 0),))
-    with pytest.raises(UsageError, match="nothing of head 1 of layer 0"):
+    with pytest.raises(UsageError, match="no outputs of head 1 of layer 0"):
         fs.interventions.AblateHeads(((0, 1),), "resample", reference=few).check(llada)
     alone = fs.interventions.HeadRows.of(llada, ["Short."], heads=((0, 0),))
     one = fs.interventions.AblateHeads(((0, 0),), "resample", reference=alone)

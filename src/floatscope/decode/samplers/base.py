@@ -344,7 +344,7 @@ def check_blocks(sampler: "Sampler", **shares: float) -> None:
 
 
 def by_chance(guess: Guess, chance: float) -> Bool[Tensor, "b w"]:
-    """Choose each mask with probability `chance`, except postponed ones; at the last step, choose all masks."""
+    """Choose each mask with probability `chance`, except postponed ones; at the last step choose all."""
     if guess.step == guess.steps - 1:
         return guess.masked
     return guess.masked & ~guess.postponed & (guess.noise < chance)

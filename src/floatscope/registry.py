@@ -51,7 +51,7 @@ class Registry(Mapping[str, V], Generic[V]):
 
     def add(self, value: Any) -> None:
         """Add a user's object. It replaces an earlier one of the same name, but none of the package's."""
-        import_module(self._library)  # its names are taken, whoever was imported first
+        import_module(self._library)  # so that its names are known to be taken
         name = getattr(value, "name", None)
         name = name.lower() if isinstance(name, str) else dashed(value.__name__)
         if name in self._builtin:

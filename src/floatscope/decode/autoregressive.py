@@ -37,7 +37,7 @@ def continue_text(
     ended = [""] * len(prompts)
     sure: list[Tensor] = []
     fresh, state = canvas, None
-    latest: PendingCopy | None = None  # the token before, where somebody looks at it
+    latest: PendingCopy | None = None  # the token before, if end tokens are checked
     check_ends = sampler.stop_at_eos and bool(model.end_ids)
 
     def note(token: PendingCopy | None) -> bool:

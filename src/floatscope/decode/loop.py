@@ -128,7 +128,7 @@ def denoise(
     state: State | None = None
     listens = sampler.listens_to(model.n_layers)
     reads_answers = sampler.adaptive or (sampler.stop_at_eos and bool(model.end_ids))
-    visible_key: object = None  # what `visible` was made for
+    visible_key: object = None  # determines `visible`
     with ExitStack() as stack:
         forwards, block_cache = stack.enter_context(closing(Forwards(model, watcher))), None
         if cache == EXACT:
@@ -167,7 +167,7 @@ def denoise(
                 *(layout.get(name) for name in ("starts", "ends", "new", "rows", "room")),
             ]
             key.append(layout.get("fresh") is None)
-            if visible_key != key:  # some have ended, or go on elsewhere
+            if visible_key != key:  # prompts have ended or moved to another block
                 visible, visible_key = None, key
             state = State.build(
                 *(model, prompts, tokens, (lo, hi)),
@@ -220,7 +220,7 @@ def denoise(
             changed = overruled(model, state, decided)
             if changed is not decided:
                 _check_filled(model, changed, prompt_end, batch)
-                _check_kept(changed, decided, block_cache)
+                _check_cached(changed, decided, block_cache)
                 token = changed[:, lo:hi]
                 reveal = (was == model.mask_id) & (token != model.mask_id)
                 other = guess.log_p.gather(-1, token[..., None]).squeeze(-1).exp()
@@ -383,7 +383,7 @@ def _check_filled(
             )
 
 
-def _check_kept(
+def _check_cached(
     canvas: Int[Tensor, "b s"], decided: Int[Tensor, "b s"], block_cache: BlockCache | None
 ) -> None:
     """Refuse an overruled decision that changes a token whose keys are in the cache."""

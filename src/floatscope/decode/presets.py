@@ -75,7 +75,7 @@ def sampler_of(name: str, common: Mapping[str, Any], options: Iterable[str] = ()
     return cls(**settings)
 
 
-# What a field may be, where that can be told from its annotation.
+# Descriptions of the types that a field may have.
 _KINDS: dict[Any, str] = {
     bool: "true or false",
     int: "a whole number",

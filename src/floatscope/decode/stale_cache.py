@@ -44,7 +44,7 @@ class Stored(PlacedCache):
             return key, value
         rows = slice(self.first, self.first + key.shape[2])
         new = self.fresh[:, None, rows, None]
-        # Not in place: who looks on may hold what was there.
+        # Not in place: an observer may hold the earlier tensor.
         stored.keys, stored.values = (
             torch.cat(
                 [

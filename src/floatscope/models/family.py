@@ -84,7 +84,7 @@ class Family:
     # what its published code hands to the chat template
     template_arguments: dict[str, Any] = field(default_factory=dict)
     examples: str = ""  # checkpoints a person may have heard of
-    unused: tuple[str, ...] = ()  # patterns of tensors it may bring for another head than ours
+    unused: tuple[str, ...] = ()  # patterns of tensors of other heads, which are ignored
     # the longest sequence, from the config
     context: Callable[[Any], int] = lambda config: int(config.max_position_embeddings)
     # of each layer, how far a row sees to either side; None, or none: all

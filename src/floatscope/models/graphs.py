@@ -183,8 +183,8 @@ class Store:
     """The graphs that one network keeps, latest last, with counts of launched and failed forwards."""
 
     recorded: "OrderedDict[Hashable, Recorded]" = field(default_factory=OrderedDict)
-    rooms: "OrderedDict[Hashable, Any]" = field(default_factory=OrderedDict)  # that nobody is in
-    in_use: list[Any] = field(default_factory=list)  # that a decoding is in
+    rooms: "OrderedDict[Hashable, Any]" = field(default_factory=OrderedDict)  # not in use
+    in_use: list[Any] = field(default_factory=list)  # of running decodings
     launched: Counter[Hashable] = field(default_factory=Counter)
     refused: set[Hashable] = field(default_factory=set)
     evicted: set[Hashable] = field(default_factory=set)  # that gave way to later ones

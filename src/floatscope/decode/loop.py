@@ -391,7 +391,7 @@ def _check_cached(
         canvas[:, : block_cache.length], decided[:, : block_cache.length]
     ):
         raise UsageError(
-            "a token of a finished block is to change, whose keys are in the cache",
+            "the intervention changes a token of a finished block, whose keys are cached",
             "Decode with cache=None.",
         )
 

@@ -64,7 +64,7 @@ def settled(
     if mask in ends:
         raise ModelError(
             f"{name}: mask id {mask} is also an end token, so that no answer could have an end",
-            "Say which id is the mask: load(..., mask_id=...), 'DIR,mask_id=N'; or correct mask_token_id "
+            "State the id of the mask: load(..., mask_id=...), 'DIR,mask_id=N'; or correct mask_token_id "
             "or eos_token_id in its files.",
         )
     shifts = (
@@ -114,7 +114,7 @@ def _block(kind: Family, config: Any, settings: ModelSettings) -> int | None:
     if None not in (stored, settings.block) and stored != settings.block:
         raise ModelError(
             f"two block sizes: {kind.name} has {stored}, and {settings.block} is given",
-            f"Leave block out; or say direction='{kind.direction}' with it to overrule.",
+            f"Leave block out; or add direction='{kind.direction}' to overrule it.",
         )
     return stored if settings.block is None else settings.block
 

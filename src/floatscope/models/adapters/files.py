@@ -171,7 +171,7 @@ def _placed(name: str, path: Path) -> tuple[str, str]:
         if name.endswith(ending) and ".lora_" not in (module := name.removesuffix(ending)):
             return module.removeprefix(_PREFIX), part
     raise ModelError(
-        f"{path}: tensor {name:.200} is none that a LoRA has",
+        f"{path}: tensor {name:.200} is not part of a LoRA",
         "Merge the adapter with PEFT and load the result.",
     )
 

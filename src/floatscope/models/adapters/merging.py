@@ -95,7 +95,7 @@ class _Merge:
 
     def _require(self, kind: type[nn.Module], words: str) -> None:
         if not isinstance(self.target, kind):
-            raise self._wrong(f"a LoRA for {words}, and the base's module is none")
+            raise self._wrong(f"a LoRA for {words}, but the module of the base is a different kind")
 
     def _parameter(self, part: str) -> Tensor:
         parameter = self.target._parameters.get(part)

@@ -201,7 +201,7 @@ def findings() -> Iterator[tuple[str, ...]]:
 def supported() -> Iterator[tuple[str, str]]:
     """The README's list: what there is of each kind, and where to read on."""
     lists: dict[str, list[str]] = {
-        "[statistics](docs/reference/statistics.md)": STATISTICS.own,
+        "[statistics](docs/reference/statistics.md)": STATISTICS.builtin,
         "[samplers](docs/reference/decoding.md)": [cls.__name__ for cls in SAMPLERS.values()],
         "[measures](docs/reference/measures/index.md)": [cls.__name__ for cls in MEASURES.values()],
         "[interventions](docs/reference/interventions.md)": [
@@ -222,7 +222,7 @@ def numbered(thing: str) -> str:
         "interventions": INTERVENTIONS,
         "measures": MEASURES,
         "samplers": SAMPLERS,
-        "statistics": set(STATISTICS.own),
+        "statistics": set(STATISTICS.builtin),
         "studies": by_default(STUDIES),
         "studies by name": set(STUDIES) - set(by_default(STUDIES)),
     }

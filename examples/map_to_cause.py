@@ -88,7 +88,7 @@ for index in range(given.patched):
     try:
         traced.append(tracing.ask(context, index, None))
     except Unusable as error:
-        print(f"question {index}: {error.what}")
+        print(f"question {index}: {error.problem}")
 result = tracing.summarise(traced, model.name)
 restored = shares(result)
 print("Share of the gap that patching a layer's input brings back, all steps together:")

@@ -174,9 +174,9 @@ def test_arrays_of_a_user_function_are_checked(models, wrong):
 def test_names_that_are_taken_and_rows_without_a_function_are_refused():
     with pytest.raises(fs.UsageError, match="has no function"):
         fs.register(Statistic("mine", "", (Array("mine", ("layer", "key")),)))
-    with pytest.raises(fs.UsageError, match="statistic 'entropy' in Floatscope already"):
+    with pytest.raises(fs.UsageError, match="'entropy' is already a statistic of Floatscope"):
         fs.register(Statistic("mine", "", (Array("entropy", ("layer", "key")),), compute=measure))
-    with pytest.raises(fs.UsageError, match="statistic 'mass' in Floatscope already"):
+    with pytest.raises(fs.UsageError, match="'mass' is already a statistic of Floatscope"):
         fs.register(Statistic("mass", "", (Array("own", ("layer", "key")),), compute=measure))
     with pytest.raises(fs.UsageError, match="asks for attention weights"):
         row = Statistic("mine", "", (Array("own", ("layer", "key")),), compute=measure)

@@ -161,7 +161,7 @@ def test_interventions_by_name():
         k=5, rule=fs.anchors.Excess(4.0), layers=slice(0, 4), heads=[1, 3], control="random"
     )
     together = intervention_of("sink-token + mask-tokens:regions=gold|question;layers=2")
-    assert together == fs.interventions.Together(
+    assert together == fs.interventions.Combined(
         (
             fs.interventions.SinkToken(),
             fs.interventions.MaskTokens(regions=("gold", "question"), layers=[2]),

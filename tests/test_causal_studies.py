@@ -171,7 +171,7 @@ def patched(model, ids, patch):
     prompt, canvas = Encoded(tuple(ids), ("prompt",) * len(ids)), torch.tensor([ids])
     size = len(ids)
     with patch(model), torch.inference_mode():
-        state = State.of(model, [prompt], canvas, (size, size), prompt_end=size)
+        state = State.build(model, [prompt], canvas, (size, size), prompt_end=size)
         with notify_edits(model, state):
             return model.forward(canvas, torch.tensor([4, 8]), state.visible)[0]
 

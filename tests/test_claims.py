@@ -117,7 +117,7 @@ def test_other_choices_are_judged_by_the_same_rule():
 
 
 def test_every_claim_has_a_rule_before_the_run():
-    rules = [rule for name in STUDIES.own for rule in STUDIES[name].rules]
+    rules = [rule for name in STUDIES.builtin for rule in STUDIES[name].rules]
     by_family = {
         name: sorted((r.number for r in rules if r.family == name), key=_order)
         for name in {r.family for r in rules}

@@ -143,14 +143,14 @@ def test_a_name_of_ours_is_not_replaced_before_it_is_known_either():
     """In a process that has imported the base class and no library."""
     code = "import floatscope as fs\n@fs.register\nclass Absorption(fs.Measure): pass"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert "a measure 'absorption' in Floatscope already" in done.stderr
+    assert "'absorption' is already a measure of Floatscope" in done.stderr
 
 
 def test_a_name_of_ours_is_not_replaced():
     class Absorption(Measure):
         """Not ours."""
 
-    with pytest.raises(fs.UsageError, match=r"a measure 'absorption' in Floatscope already"):
+    with pytest.raises(fs.UsageError, match=r"'absorption' is already a measure of Floatscope"):
         fs.register(Absorption)
     assert MEASURES["absorption"] is fs.measures.Absorption
 

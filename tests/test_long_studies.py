@@ -106,7 +106,7 @@ def test_models_read_the_same_gold_text_no_longer_than_the_decoding(finished):
 
 @pytest.mark.parametrize("data", ["long:summary", "long:answer", "long:continuation"])
 def test_only_settings_that_the_task_allows_are_planned(data):
-    fields = {"studies": list(STUDIES.own), "models": ["pair/mdm"], "data": data, "limit": 4}
+    fields = {"studies": list(STUDIES.builtin), "models": ["pair/mdm"], "data": data, "limit": 4}
     request = request_of(fields)
     names = set(settings_of(request))
     assert ("with-passages" in names) == ("30-points-random" in names) == (data == "long:answer")

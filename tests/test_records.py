@@ -147,7 +147,7 @@ FAULTS = [
     (GOOD, GOOD | {"gold": 1}, "field gold is 1, but there are 1 passages", "from 0"),
     (GOOD, GOOD | {"gold": "0"}, "field gold is '0', where a int is expected", "plain"),
     (GOOD, {"question": "Q", "answer": "A", "pasages": []}, "field pasages is not", "'passages'"),
-    (GOOD, b'{"question": "\\ud800", "answer": "A"}', "half a surrogate pair", "whole"),
+    (GOOD, b'{"question": "\\ud800", "answer": "A"}', "unpaired surrogate", "Unicode"),
     (GOOD | {"id": 1}, GOOD | {"id": 1}, "field id '1' is already the id of .*line 1", "own"),
     (CTXS, CTXS | {"ctxs": None}, "field ctxs is None, where a list", "lost-in-the-middle"),
     (CTXS, CTXS | {"ctxs": [{"title": "t"}]}, r"field ctxs\[0\].text is missing", "ctxs:"),

@@ -68,11 +68,11 @@ def without_wrote_event(directory):
 
 
 def test_a_registration_holds_rules_n_stopping_rule_controls_and_settings():
-    everything = request_of({"studies": [*STUDIES.own], "models": ["pair/mdm"], "controls": 5})
+    everything = request_of({"studies": [*STUDIES.builtin], "models": ["pair/mdm"], "controls": 5})
     found = registration_of(everything)
     claims = found.runs["run"].claims
-    rules = {r.number: r for name in STUDIES.own for r in STUDIES[name].rules}
-    methods = {n: STUDIES[name].method for name in STUDIES.own for n in STUDIES[name].decides}
+    rules = {r.number: r for name in STUDIES.builtin for r in STUDIES[name].rules}
+    methods = {n: STUDIES[name].method for name in STUDIES.builtin for n in STUDIES[name].decides}
     assert claims.keys() == rules.keys()
     for number, claim in claims.items():
         rule = rules[number]

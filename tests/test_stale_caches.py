@@ -202,7 +202,7 @@ def test_staleness_is_the_difference_to_the_same_step_without(small, family):
         fs.measures.staleness(model, prompt, SAMPLER, cache="exact")
 
 
-def test_without_old_keys_nothing_moves(small):
+def test_staleness_is_zero_without_old_keys(small):
     found = fs.measures.staleness(
         small["LLaDA"], PROMPTS, replace(SAMPLER, steps=2), cache="prefix"
     ).data

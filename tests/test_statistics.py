@@ -200,7 +200,7 @@ def test_column_sums_of_all_groups_count_the_queries():
     torch.testing.assert_close(total, torch.tensor([7.0, 9.0])[:, None, None].expand(2, 1, 4))
 
 
-def test_reference_is_the_definition():
+def test_reference_equals_the_definition():
     """Two keys, scores known by hand: A = softmax([0, ln 3]) = [1/4, 3/4]."""
     visible = Visibility(Direction.BIDIRECTIONAL, None, torch.tensor([0]), 2, 2)
     log3 = torch.log(torch.tensor(3.0))

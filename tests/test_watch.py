@@ -655,7 +655,7 @@ def test_unsupported_networks_are_refused_with_a_remedy(models):
     refused(llada, "first column", lambda: llada(torch.tensor([[259, 4]])), family="LLaDA")
     for wrong, what, facts in (
         (llada, "which row", {}),
-        (Research(), "which way", {}),
+        (Research(), "attention direction", {}),
         (nn.Linear(2, 2), "no network", {}),
         (Research(), "no mask id", {"direction": "bidirectional", "shift": 0}),
     ):

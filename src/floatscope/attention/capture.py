@@ -121,7 +121,7 @@ class Capture:
         for name, reason in _LAUNCHED.items():
             if name in self.keep:
                 raise CannotReplay(reason)
-        if forward.cached and forward.visible.at is None:
+        if forward.cached and forward.visible.row_columns is None:
             raise CannotReplay("a step with a cache has as many keys as there are tokens")
         weights: Hashable = None
         if "value_norm" in self.keep:  # its factors are in the graph, as the weights were
@@ -158,7 +158,7 @@ class Capture:
             yield None
             return
         group, region = inputs["group"], inputs["region"]
-        labels = replace(forward.labels, group=group, region=region, columns=visible.at)
+        labels = replace(forward.labels, group=group, region=region, columns=visible.row_columns)
         states = self.rollout.cached_states
         self.rollout.cached_states = {}  # no earlier forward counts
         # An intervention may read what a branch has made before the branch ends.
@@ -392,7 +392,7 @@ class Capture:
         elif forward.step_kept:
             key, value = call.key, call.value
             # The next forward may write into them.
-            if self.foreign or forward.visible.at is not None:
+            if self.foreign or forward.visible.row_columns is not None:
                 stop = forward.visible.rows.stop
                 key, value = key[:, :, :stop].clone(), value[:, :, :stop].clone()
             drift = self._kv_drift.update(call.layer, forward.prompts, key, value)

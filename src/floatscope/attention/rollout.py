@@ -52,8 +52,8 @@ class Rollout:
         """Return the state of all rows after a layer; with a cache, earlier rows keep theirs."""
         assert self._state is not None
         new = (rolled + forward.visible.of_rows(self._state, 1)) / 2
-        if forward.visible.at is not None:
-            self._state = self.fixed[layer].index_copy_(1, forward.visible.at, new)
+        if forward.visible.row_columns is not None:
+            self._state = self.fixed[layer].index_copy_(1, forward.visible.row_columns, new)
         elif forward.cached:
             self._state = self._append_rows(layer, new, forward)
         else:

@@ -127,7 +127,7 @@ def trace(
     if typed[0]:
         require_sampler(typed[0], common)
     from .. import instrument  # the heavy part begins here
-    from ..decode.blocks import most_steps
+    from ..decode.blocks import max_steps
     from ..decode.presets import named_for, sampler_of
     from ..interventions.parse import intervention_of
     from ..models.outline import outlined
@@ -144,7 +144,7 @@ def trace(
     chosen = sampler_of(named_for(loaded, typed[0]), common)
     out.print(escape(repr(loaded)))
     batches, all_traces = range(0, len(texts), batch_size), []
-    total = most_steps(loaded, chosen)
+    total = max_steps(loaded, chosen)
     display = Display("tracing", "steps", len(batches) * total)
     with display, change(loaded) if change else nullcontext():
         for number, start in enumerate(batches):

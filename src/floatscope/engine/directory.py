@@ -210,10 +210,10 @@ class Run:
         sidecars, _ = self.survey(plan)
         if not sidecars:
             raise RunError(
-                f"{damage.what}, and none of its shards belongs to this request",
+                f"{damage.problem}, and none of its shards belongs to this request",
                 "Repeat the original request with --resume, or choose another --out.",
             ) from damage
-        self.note("rebuilt", what="run.json", why=damage.what, shards=len(sidecars))
+        self.note("rebuilt", what="run.json", why=damage.problem, shards=len(sidecars))
 
     def _move_aside(self) -> None:
         """Move a run of Floatscope aside before it is replaced; other files are never moved.
@@ -347,6 +347,6 @@ def _require_manifest(manifest: dict[str, Any], path: Path) -> None:
 
 def _damaged(path: Path, error: untrusted.Unreadable) -> Unreadable:
     return Unreadable(
-        f"{path} is damaged: it {error.what}",
+        f"{path} is damaged: it {error.problem}",
         "Run the same command again with --resume: it is written again, and the shards are kept.",
     )

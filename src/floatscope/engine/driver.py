@@ -227,7 +227,7 @@ class _Driver:
             self.run.pin(sources)
         except RunError as error:
             self.meter.lose(report.shard)
-            self.run.note("refused", shard=report.shard, why=error.what)
+            self.run.note("refused", shard=report.shard, why=error.problem)
             self._fail(error)
             return
         try:

@@ -67,7 +67,7 @@ def describe_failure(error: Exception) -> Failure:
     is_floatscope = isinstance(error, FloatscopeError)
     return Failure(
         class_path=f"{type(error).__module__}:{type(error).__qualname__}",
-        message=error.what if isinstance(error, FloatscopeError) else str(error),
+        message=error.problem if isinstance(error, FloatscopeError) else str(error),
         remedy=error.remedy if isinstance(error, FloatscopeError) else "",
         traceback="".join(traceback.format_exception(error)),
         is_floatscope=is_floatscope,

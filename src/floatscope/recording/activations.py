@@ -124,7 +124,7 @@ class Streaming(Watcher):
             flags = ~answer if named == "prompt" else answer & state_of.get(str(named), answer)
         return (flags & real)[:, state.visible.rows]
 
-    def committed(
+    def receive_decision(
         self, state: State, revealed: Bool[Tensor, "b w"], token: Int[Tensor, "b w"]
     ) -> None:
         """Pass on the rows, now that it is known which prompts of a cached batch had already ended."""

@@ -129,7 +129,7 @@ def _read(model: Model, prompt: Encoded, canvas: Canvas, options: TraceOptions |
             forwards = stack.enter_context(closing(Forwards(model, recorder)))
         for step in range(steps):
             tokens = torch.tensor(canvas[None, step], dtype=torch.long, device=model.device)
-            state = State.of(
+            state = State.build(
                 *(model, [prompt], tokens, (size, size)),
                 prompt_end=start,
                 predicting=(size - 1, size),

@@ -68,7 +68,7 @@ class Labelling:
             group, n_groups = of_query.clamp(max=2), 3  # masked, revealed, prompt
         else:
             group, n_groups = of_query.clamp(max=0), 1
-        places = state.visible.first, state.visible.at
+        places = state.visible.first, state.visible.row_columns
         return Forward(
             visible=state.visible,
             labels=Labels(group, n_groups, region, self.n_regions, *places),
@@ -84,7 +84,7 @@ class Labelling:
     def _regions(self, state: State) -> Int[Tensor, "b k"]:
         """Return the region of each column; −1 for none."""
         size, device = state.visible.keys, state.canvas.device
-        filled = state.visible.there  # of a cache of fixed size: so many columns
+        filled = state.visible.n_filled  # of a cache of fixed size: so many columns
         if filled is not None and self.model.mask_id is None:  # all that is there is known
             key = (size, *state.active)
             if self._causal_regions is None or self._causal_regions[0] != key:

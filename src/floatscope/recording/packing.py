@@ -66,8 +66,8 @@ class Packing:
         if captured is None:
             return
         join: Joining = alone
-        if self.sums is not None and visible.at is not None:
-            join = self.sums.join(captured.settled is None, visible.at)
+        if self.sums is not None and visible.row_columns is not None:
+            join = self.sums.join(captured.settled is None, visible.row_columns)
         # The kernels that put layers together are the last ones of the forward.
         packed.values = list(batch_values(captured, join))
         packed.unused = captured.labels.region < 0

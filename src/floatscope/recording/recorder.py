@@ -16,12 +16,12 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from ..attention import Capture, Captured
-from ..decode.blocks import most_steps
+from ..decode.blocks import max_steps
 from ..decode.loop import AnySampler
 from ..decode.state import State, Watcher
 from ..errors import UsageError
 from ..models import Model, graphs, parts
-from ..models.placing import OnItsWay
+from ..models.placing import PendingCopy
 from ..models.select import chosen
 from ..sequences.decoding import Decoding
 from ..sequences.prompt import Encoded
@@ -59,7 +59,7 @@ class Recorder(Watcher):
         self.layers = chosen(options.layers, model.n_layers, "layer")
         self.heads = chosen(options.heads, model.n_heads, "head")
         _require_experts(model, self.keep, self.layers)
-        steps = chosen(options.steps, most_steps(model, sampler), "step")
+        steps = chosen(options.steps, max_steps(model, sampler), "step")
         self.steps: Collection[int] = frozenset(steps)
         self.dtype, self.torch_dtype = np.dtype(options.dtype), getattr(torch, options.dtype)
         self.labelling = Labelling(model, prompts, self.keep, self.by_region)
@@ -76,7 +76,9 @@ class Recorder(Watcher):
         self._kind: Hashable = None  # of the fixed sums
         self._fixed_for: tuple[int, list[int]] = (0, [])  # columns, and whose
         self.captured: Captured | None = None
-        self._decisions: list[tuple[State, Captured, OnItsWay, OnItsWay]] = []  # not stored yet
+        self._decisions: list[
+            tuple[State, Captured, PendingCopy, PendingCopy]
+        ] = []  # not stored yet
         if to is None:
             self._warn_if_large()
 
@@ -140,8 +142,8 @@ class Recorder(Watcher):
         """Return how this forward's rows join those of earlier forwards."""
         assert self.captured is not None
         all_settle = self.captured.settled is None
-        if self.fixed is not None and state.visible.at is not None:
-            join = self.fixed.join(all_settle, state.visible.at)
+        if self.fixed is not None and state.visible.row_columns is not None:
+            join = self.fixed.join(all_settle, state.visible.row_columns)
             return lambda *arrays: join(*arrays).clone()  # the next forward overwrites it
         if state.cached:
             self.running.only(state.active)
@@ -153,7 +155,7 @@ class Recorder(Watcher):
     def _fix_sums(self, state: State) -> None:
         """Keep running sums in the form of the cache: fixed in size and place, or growing."""
         size, prompts = state.visible.keys, list(state.active)
-        is_fixed = state.visible.at is not None
+        is_fixed = state.visible.row_columns is not None
         if self.fixed is not None and not (is_fixed and (size, prompts) == self._fixed_for):
             first = state.visible.first_row
             self.running.total = self.fixed.leave(first)
@@ -174,18 +176,18 @@ class Recorder(Watcher):
             graphs.store_of(self.model.net).give(self._kind, self.fixed)
             self.fixed = self.packing.sums = None
 
-    def committed(
+    def receive_decision(
         self, state: State, revealed: Bool[Tensor, "b w"], token: Int[Tensor, "b w"]
     ) -> None:
         if "rows" not in self.keep or state.step not in self.steps or self.captured is None:
             return
         # On a GPU the previous step's decision has reached the host by now; this one's has not.
         self.store_revealed_rows()
-        decision = (state, self.captured.detached(), OnItsWay(revealed), OnItsWay(token))
+        decision = (state, self.captured.detached(), PendingCopy(revealed), PendingCopy(token))
         self._decisions.append(decision)
         # A replayed forward computes rows from tensors that the next replay overwrites.
         overwritten = self.packing.results is not None and bool(self.packing.results.held_layers)
-        if state.visible.at is not None:  # and a cache of fixed size overwrites its keys
+        if state.visible.row_columns is not None:  # and a cache of fixed size overwrites its keys
             held_rows = [layer.held_rows for layer in self.captured.layers.values()]
             overwritten = overwritten or any(rows is not None for rows in held_rows)
         if not revealed.is_cuda or overwritten:
@@ -195,7 +197,7 @@ class Recorder(Watcher):
         """Store the attention rows that predicted the positions revealed so far."""
         decisions, self._decisions = self._decisions, []
         for state, captured, revealed_copy, token_copy in decisions:
-            revealed, token = revealed_copy.arrived(), token_copy.arrived()
+            revealed, token = revealed_copy.wait(), token_copy.wait()
             columns = [prompt.nonzero().squeeze(-1) for prompt in revealed]
             if not any(map(len, columns)):
                 continue

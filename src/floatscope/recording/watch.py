@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from ..errors import UsageError
 from ..models import Model, attention_hook
 from ..models.foreign import SdpaCalls, StandIn, watched_model
-from ..models.spec import Stated
+from ..models.spec import ModelSettings
 from ..sequences.prompt import Encoded, PromptLike, encode
 from ..trace import Trace
 from .options import TraceKeywords, TraceOptions
@@ -85,7 +85,7 @@ def watch(
         raise UsageError(f"prompt_length = {prompt_length!r}", "Use a whole number, 1 or more.")
     if "steps" in options:
         raise UsageError("watch takes no steps", "Choose them later: trace.data.isel(step=…).")
-    stated = Stated(
+    stated = ModelSettings(
         name=name,
         family=family,
         direction=direction,
@@ -96,7 +96,7 @@ def watch(
     )
     if not isinstance(network, Model):
         module, model = network, watched_model(network, tokenizer, stated)
-    elif stated == Stated() and tokenizer is None:
+    elif stated == ModelSettings() and tokenizer is None:
         module, model = network.net, network
     else:
         raise UsageError("the facts of a loaded Model are settled", "Give them to fs.load instead.")

@@ -217,7 +217,7 @@ class Generation:
             window = (low, max(low, min(stop + model.shift, size)))
         if window[0] == window[1]:  # nothing is decided
             predicting = (stop - first - 1, stop - first)
-        return State.of(
+        return State.build(
             *(model, self.prompts, canvas, window),
             prompt_end=end,
             step=len(self.forwards),
@@ -248,7 +248,7 @@ class Generation:
         if mask is not None:
             revealed = (self.canvas[:, low:high] == mask) & (token != mask)
         with torch.inference_mode():
-            self.recorder.committed(self.state, revealed, token)
+            self.recorder.receive_decision(self.state, revealed, token)
             self.recorder.store_revealed_rows()  # before the loop writes into its cache
 
     def _settle(self, computed: ComputedColumns) -> None:

@@ -323,7 +323,7 @@ def _as_run(run: Run, request: Request) -> Plan:
         full_plan = plan(request, limit=2 * len(lying) + 1000)
     except UsageError as error:
         raise RunError(
-            f"{run.directory / 'run.json'}: {error.what}; manifest.json lists {len(lying)} shards",
+            f"{run.directory / 'run.json'}: {error.problem}; manifest.json lists {len(lying)} shards",
             "One of the two is damaged: copy the run again.",
         ) from error
     is_unchanged = (run.read_request() or {}).get("fingerprint") == full_plan.fingerprint

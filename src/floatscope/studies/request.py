@@ -162,7 +162,7 @@ class Request(BaseModel):
             return value
         try:
             return tuple(
-                spec if isinstance(spec, str) else ModelSpec.of(spec).text for spec in value
+                spec if isinstance(spec, str) else ModelSpec.from_value(spec).text for spec in value
             )
         except UsageError as error:
             raise ValueError(str(error)) from error

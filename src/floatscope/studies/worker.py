@@ -284,7 +284,7 @@ class ShardWorker:
                 data[values[key]] = measure.example(trace).assign_attrs(id=example["id"])
             except TraceError as error:
                 raise UsageError(
-                    f"measure {key}: {error.what}",
+                    f"measure {key}: {error.problem}",
                     f"Name the statistic in the `needs` of {type(measure).__name__}: a study keeps what its "
                     "measures need, and nothing else.",
                 ) from error
@@ -495,7 +495,9 @@ class ShardWorker:
                     raise Unusable(self.repeats[index])
                 values = experiment.ask(context, index, self._prepared[place])
             except Unusable as error:
-                left_out.append({"what": f"{name} on {model.name}: {record.id}", "why": error.what})
+                left_out.append(
+                    {"what": f"{name} on {model.name}: {record.id}", "why": error.problem}
+                )
                 continue
             stored = f"{index}/{name}"
             data[stored] = values.assign_attrs(id=record.id)

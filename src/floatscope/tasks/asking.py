@@ -201,7 +201,9 @@ def _prompts(
         except UsageError as error:
             if not setup.skip_bad:
                 raise
-            left_out.append(InvalidRecord(record.where or record.id, "", error.what, error.remedy))
+            left_out.append(
+                InvalidRecord(record.where or record.id, "", error.problem, error.remedy)
+            )
             continue
         questions.append(question)
     if not questions:

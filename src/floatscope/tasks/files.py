@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import UsageError
-from ..untrusted import Twice, Unreadable, check, parse
+from ..untrusted import DuplicateField, Unreadable, check, parse
 from . import stream
 from .invalid_record import InvalidRecord
 
@@ -72,11 +72,11 @@ def _document(path: Path, raw: bytes) -> Iterator[Item]:
     try:
         document = parse(raw)
     except Unreadable as error:
-        if "Extra data" in error.what and raw.lstrip().startswith(b"["):
+        if "Extra data" in error.problem and raw.lstrip().startswith(b"["):
             # Lines after all: the first is an array, and others follow.
             yield from _lines(path, enumerate(raw.split(b"\n"), 1))
             return
-        raise UsageError(f"{path}, line {error.line}: {error.what}", error.remedy) from None
+        raise UsageError(f"{path}, line {error.line}: {error.problem}", error.remedy) from None
     if isinstance(document, dict):
         yield from _squad(path, document)
         return
@@ -98,7 +98,7 @@ def _lines(path: Path, lines: Iterable[tuple[int, bytes | None]]) -> Iterator[It
             try:
                 data = parse(line)
             except Unreadable as error:
-                yield Item(where, bad=InvalidRecord(where, "", error.what, error.remedy))
+                yield Item(where, bad=InvalidRecord(where, "", error.problem, error.remedy))
             else:
                 yield _item(where, data)
 
@@ -107,7 +107,7 @@ def _item(where: str, data: Any, *, squad: bool = False) -> Item:
     try:
         check(data)
     except Unreadable as error:
-        return Item(where, bad=InvalidRecord(where, "", error.what, error.remedy), squad=squad)
+        return Item(where, bad=InvalidRecord(where, "", error.problem, error.remedy), squad=squad)
     return Item(where, data, squad=squad)
 
 
@@ -120,7 +120,7 @@ def _squad(path: Path, document: dict[str, Any]) -> Iterator[Item]:
     if not _is_squad(document):  # one object in a .json file, over several lines
         yield _item(f"{path}, the one record", document)
         return
-    if isinstance(document, Twice):
+    if isinstance(document, DuplicateField):
         raise UsageError(f"{path} has the field {document.field!r} twice", "Keep one of them.")
     empty = True
     for article, article_place in _children(document, "data", str(path)):
@@ -164,7 +164,7 @@ def _children(
         return
     for number, data in enumerate(children):
         place = f"{parent_place}{', ' if item is None else '.'}{field}[{number}]"
-        if isinstance(data, Twice):
+        if isinstance(data, DuplicateField):
             problem = f"has the field {data.field!r} twice"
             yield (
                 Item(place, bad=InvalidRecord(place, "", problem, "Keep one of them."), squad=True),

@@ -143,7 +143,7 @@ class _StalenessWatcher(Watcher):
         with attention_hook.attach(self.model.net, self.cached.record, innermost=True):
             yield
 
-    def committed(
+    def receive_decision(
         self, state: State, revealed: Bool[Tensor, "b w"], token: Int[Tensor, "b w"]
     ) -> None:
         if self.cached is None or state.fresh is None:

@@ -14,7 +14,7 @@ from .drawing import (
     STYLE,
     Axes,
     Figure,
-    asked,
+    figure_size,
     headline,
     legend,
     panels,
@@ -40,7 +40,7 @@ from .results import (
 
 __all__ = [
     *("ABOVE", "COLOURS", "LIFT_MAP", "LINES", "MARKERS", "SHARE_MAP", "STYLE", "Axes", "Figure"),
-    *("asked", "headline", "legend", "panels", "points", "save", "style"),
+    *("figure_size", "headline", "legend", "panels", "points", "save", "style"),
     *("ANY", "LOG", "POSITIVE", "SHARE", "UNTRAINED"),
     *("band", "bands", "default_plot", "dots", "grid", "lines", "log_scale", "mark"),
 ]

@@ -17,7 +17,7 @@ from jinja2 import Environment, StrictUndefined, Template
 from markupsafe import Markup
 
 from ..scenes.parts import Scene
-from ..studies.claim import VERDICTS, Claim, curve_said
+from ..studies.claim import VERDICTS, Claim, describe_curve
 from ..studies.findings import Findings
 from ..studies.scope import GENERAL
 from ..studies.verdict import CAUSAL, LITERATURE, level_of
@@ -101,7 +101,7 @@ def _template() -> Template:
         "shape": _shape,
         "size": content.size_of,
         "strip": strip,
-        "curve_said": curve_said,
+        "describe_curve": describe_curve,
     }
     made.globals |= {"drawings": ranges.drawings, "general": GENERAL, "CAUSAL": CAUSAL}
     made.globals |= {"command": content.command, "previews": content.previews}

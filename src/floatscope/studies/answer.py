@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from .claim import Claim, said
+from .claim import Claim, format_number
 from .verdict import HOLDS, REFUTED, UNDECIDED
 
 STEPS, SINK = "3", "1"
@@ -22,11 +22,11 @@ class ModelClaim:
 
 def answer(tested: Iterable[ModelClaim]) -> str:
     """Say where attention floats and where it rests; "" if no such claim was tested."""
-    by_number = {one.claim.number: one for one in tested}
+    by_number = {model_claim.claim.number: model_claim for model_claim in tested}
     moving = [by_number[n] for n in (STEPS, *_COMPARED) if n in by_number]
     parts = []
-    for mdm in dict.fromkeys(one.mdm for one in moving if one.mdm):
-        if clauses := _clauses([one for one in moving if one.mdm == mdm]):
+    for mdm in dict.fromkeys(model_claim.mdm for model_claim in moving if model_claim.mdm):
+        if clauses := _clauses([model_claim for model_claim in moving if model_claim.mdm == mdm]):
             parts.append(f"in {mdm} {'; '.join(clauses)}")
     parts += _sink(by_number.get(SINK))
     if not parts:
@@ -40,28 +40,28 @@ def _clauses(tested: Iterable[ModelClaim]) -> list[str]:
     """Say of one diffusion model where attention moves, where it does not, and where that is undecided."""
     steps: dict[str, str] = {}
     compared: dict[str, dict[str, list[str]]] = {HOLDS: {}, REFUTED: {}, UNDECIDED: {}}
-    for one in tested:
-        verdict, number = one.claim.verdict, one.claim.number
+    for model_claim in tested:
+        verdict, number = model_claim.claim.verdict, model_claim.claim.number
         if number == STEPS:
-            steps[verdict] = _layers(one.claim)
+            steps[verdict] = _layers(model_claim.claim)
         elif verdict in compared:
-            arm = one.arm or "a causal model"
+            arm = model_claim.arm or "a causal model"
             compared[verdict].setdefault(arm, []).append(_COMPARED[number])
     moves = [f"over denoising steps{steps[HOLDS]}"] if HOLDS in steps else []
-    moves += _more(compared[HOLDS])
+    moves += _phrase_comparisons(compared[HOLDS])
     clauses = [f"it moves {', and '.join(moves)}"] if moves else []
     if REFUTED in steps:
         clauses.append(f"it stays over denoising steps{steps[REFUTED]}")
     for arm, where in compared[REFUTED].items():
         clauses.append(f"it moves {' and '.join(where)} no more than in {arm}")
     unknown = [f"over denoising steps{steps[UNDECIDED]}"] if UNDECIDED in steps else []
-    unknown += _more(compared[UNDECIDED])
+    unknown += _phrase_comparisons(compared[UNDECIDED])
     if unknown:
         clauses.append(f"this run cannot tell whether it moves {', or '.join(unknown)}")
     return clauses
 
 
-def _more(compared: Mapping[str, list[str]]) -> list[str]:
+def _phrase_comparisons(compared: Mapping[str, list[str]]) -> list[str]:
     return [f"more than in {arm} {' and '.join(where)}" for arm, where in compared.items()]
 
 
@@ -70,16 +70,18 @@ def _layers(claim: Claim) -> str:
     theta = claim.theta
     if theta is None:
         return ""
-    whole = next((n.unit for n in claim.numbers if n.unit.startswith("of ")), "")
-    if whole and theta.unit == "layers":
-        theta = replace(theta, unit=f"{whole} layers")
-    return f" ({said(theta)})"
+    total = next((n.unit for n in claim.numbers if n.unit.startswith("of ")), "")
+    if total and theta.unit == "layers":
+        theta = replace(theta, unit=f"{total} layers")
+    return f" ({format_number(theta)})"
 
 
-def _sink(one: ModelClaim | None) -> list[str]:
+def _sink(model_claim: ModelClaim | None) -> list[str]:
     """Say whether the causal model rests on its first token; claim 1 compares it with the other model."""
-    if one is None or one.arm is None:
+    if model_claim is None or model_claim.arm is None:
         return []
-    rests = f"{one.arm} rests on its first token"
-    other = one.mdm or "a diffusion model"
-    return {HOLDS: [rests], REFUTED: [f"{rests} no more than {other}"]}.get(one.claim.verdict, [])
+    rests = f"{model_claim.arm} rests on its first token"
+    other = model_claim.mdm or "a diffusion model"
+    return {HOLDS: [rests], REFUTED: [f"{rests} no more than {other}"]}.get(
+        model_claim.claim.verdict, []
+    )

@@ -65,19 +65,19 @@ def dots(
     return figure
 
 
-def of_measure(evidence: Evidence, key: str, title: str, alt: str) -> list[Picture]:
+def draw_measure(evidence: Evidence, key: str, title: str, alt: str) -> list[Picture]:
     """Return a measure's figure for every model, with its untrained control drawn lightly."""
     pictures = []
     for model, result in evidence.results(key).items():
         control = evidence.control(key, model)
-        beside = "" if control is None else " Light crosses: the untrained control."
+        legend = "" if control is None else " Light crosses: the untrained control."
         draw = replace(result, control=control).plot
-        words = f"{alt} Model: {model}.{beside}"
+        words = f"{alt} Model: {model}.{legend}"
         pictures.append(Picture(f"{key}-{slug(model)[-40:]}", f"{title}: {model}", words, draw))
     return pictures
 
 
-def of_answers(
+def draw_answers(
     evidence: Evidence, settings: Sequence[str], name: str, title: str, alt: str
 ) -> Picture:
     """Return a figure with the share of right answers in each setting, for every model."""

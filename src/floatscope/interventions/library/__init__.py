@@ -8,6 +8,7 @@ from ...registry import INTERVENTIONS
 if TYPE_CHECKING:
     from .mask_columns import MaskColumns
     from .weaken_columns import WeakenColumns
+    from .keep_columns import KeepColumns
     from .mask_tokens import MaskTokens
     from .cut_edges import CutEdges
     from .mask_values import MaskValues

@@ -20,12 +20,22 @@ from ..scenes.parts import Scene
 from ..studies.claim import VERDICTS, Claim, curve_said
 from ..studies.findings import Findings
 from ..studies.scope import GENERAL
-from ..studies.verdict import CAUSAL, LITERATURE, level_of
+from ..studies.verdict import (
+    CAUSAL,
+    HOLDS,
+    LITERATURE,
+    NOT_TESTABLE,
+    REFUTED,
+    UNDECIDED,
+    level_of,
+)
 from . import content, embed, numbers, ranges
 from .examples import examples_of
 from .strips import SHAPES, strip
 
 TITLE = "Floatscope: where attention rests"
+# How a verdict answers a question.
+_SPELLED = {HOLDS: "yes", REFUTED: "no", UNDECIDED: "cannot tell", NOT_TESTABLE: "not tested"}
 
 
 class Drawing(NamedTuple):
@@ -48,11 +58,12 @@ def render(
     figures: Sequence[Sequence[Drawing]],
     scenes: Sequence[Scene] = (),
     notes: Sequence[str] = (),
+    opening: Sequence[Drawing] = (),
 ) -> str:
     """Render the whole document.
 
     `figures`: of each section, in the order of `content.sections_of`. `scenes`: for the viewer. `notes`: what
-    was left out or sampled.
+    was left out or sampled. `opening`: the picture beside the answers.
 
     Raises:
         ValueError: a scene that cannot be written as JSON.
@@ -79,10 +90,14 @@ def render(
         places=dict(reversed([*zip(names, anchors, strict=True)])),  # of two, the first
         verdicts=_tally(findings.verdicts),
         decides=_levels(findings.verdicts),
+        cards={claim.number: f"claim-{i}" for i, claim in enumerate(findings.verdicts, 1)},
+        opening=opening,
+        spelled=_SPELLED,
         viewer=Markup(viewer),
         assets=Markup(assets),
         policy=embed.OFFLINE,
-        style=Markup(embed.asset("page.css")),
+        style=Markup(embed.asset("page.css") + embed.asset("terms.css")),
+        terms=Markup(embed.terms()),
         script=Markup(embed.asset("page.js")),
     )
 

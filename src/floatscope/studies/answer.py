@@ -1,14 +1,57 @@
-"""Write the answer in one sentence from the verdicts: does attention float in these models?"""
+"""Write what a run found from its verdicts: one sentence, and a sentence for every question."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from .claim import Claim, said
-from .verdict import HOLDS, REFUTED, UNDECIDED
+from .claim import Claim, said, short
+from .verdict import HOLDS, NOT_TESTABLE, REFUTED, UNDECIDED
 
-STEPS, SINK = "3", "1"
 # Claims that compare a diffusion model with a causal one: they say where it moves more, not that it moves.
 _COMPARED = {"4": "over layers", "2": "from prompt to prompt"}
+
+STEPS, SINK = "3", "1"
+FRONTIER = "moving layers: correlation with the frontier"
+FLOATS = "Does attention float?"
+# The questions of the package's claims, in plain words; a claim with a name for it answers a part.
+_QUESTIONS: dict[str, dict[str, str]] = {
+    FLOATS: {
+        "3": "Over steps",
+        "4": "Over layers",
+        "2": "From prompt to prompt",
+        "1": "Fixed sink in the causal model",
+    },
+    "Why does a key become an anchor?": {"5": ""},
+    "Do layers turn from structure to content?": {"6a": "", "6b": "Against the causal model"},
+    "Do diffusion models gain more from passages?": {"7": ""},
+    "Do they need their anchors less?": {"8": ""},
+    "What is revealed first?": {"9a": "Ends or middle", "9b": "Words", "9c": "Calibrated order"},
+    "Do heads rest?": {"10a": "By domain", "10b": "Values of anchors"},
+    "Does the answer need the retrieval heads?": {"11": ""},
+    "How does the answer reach its place?": {"12": ""},
+    "Is a token known before it is revealed?": {"13": ""},
+}
+# A claim that compares two models, told with the number of each: where it holds, and where it is refuted.
+_SIDES = {
+    SINK: (
+        "{arm} returns to its first token: it receives {of_arm} of attention, and {of_mdm} in {mdm}.",
+        "The first token receives {of_arm} of attention in {arm}, hardly more than in {mdm} ({of_mdm}).",
+    ),
+    "4": (
+        "From one layer to the next {mdm} changes its anchor in {of_mdm} of cases, {arm} in {of_arm}.",
+        "From one layer to the next {mdm} changes its anchor in {of_mdm} of cases, hardly more than {arm} "
+        "({of_arm}).",
+    ),
+    "2": (
+        "Two prompts have their anchors in different places in {of_mdm} of cases in {mdm}, in {of_arm} in "
+        "{arm}.",
+        "Two prompts have their anchors in different places in {of_mdm} of cases in {mdm}, hardly more than "
+        "in {arm} ({of_arm}).",
+    ),
+    "7": (
+        "Passages raise right answers by {of_mdm} in {mdm}, more than 1.5 times the {of_arm} in {arm}.",
+        "Passages raise right answers by {of_mdm} in {mdm}, less than 1.5 times the {of_arm} in {arm}.",
+    ),
+}
 
 
 @dataclass(frozen=True)
@@ -18,6 +61,84 @@ class ModelClaim:
     claim: Claim
     mdm: str | None
     arm: str | None
+
+
+@dataclass(frozen=True)
+class Part:
+    """What one claim contributes to the answer of a question.
+
+    Args:
+        claim (Claim): The claim.
+        name (str): Which part of the question it answers; "" if it answers all of it.
+        text (str): The answer, as a sentence.
+    """
+
+    claim: Claim
+    name: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Answered:
+    """A question with the answers of its claims; a claim that no question names is its own question."""
+
+    question: str
+    parts: tuple[Part, ...]
+
+
+def answered(tested: Iterable[ModelClaim]) -> list[Answered]:
+    """Answer every question of these claims, the question of floating first."""
+    left = {one.claim.number: one for one in tested}
+    found = []
+    for question, names in _QUESTIONS.items():
+        there = {number: left.pop(number) for number in names if number in left}
+        if there:
+            parts = tuple(Part(one.claim, names[n], _text(one)) for n, one in there.items())
+            found.append(Answered(question, parts))
+    for one in left.values():
+        found.append(Answered(f"{one.claim.text}?", (Part(one.claim, "", _text(one)),)))
+    return found
+
+
+def _text(one: ModelClaim) -> str:
+    """Say in one sentence what a claim found about the models of its run."""
+    claim = one.claim
+    mdm, arm = _side(claim, "MDM"), _side(claim, "ARM")
+    if claim.verdict == NOT_TESTABLE:
+        return ""
+    if claim.verdict == UNDECIDED or claim.number not in (STEPS, *_SIDES):
+        return claim.plain
+    if claim.number == STEPS:
+        return _over_steps(one)
+    if not (mdm and arm):
+        return claim.plain
+    told = _SIDES[claim.number][claim.verdict == REFUTED]
+    return told.format(mdm=one.mdm, arm=one.arm, of_mdm=mdm, of_arm=arm)
+
+
+def _over_steps(one: ModelClaim) -> str:
+    where = _layers(one.claim).strip(" ()")
+    if one.claim.verdict == REFUTED:
+        return (
+            f"{one.mdm} keeps its anchors while the answer fills in{where and f' ({where} move)'}."
+        )
+    follows = next((n for n in one.claim.numbers if n.label == FRONTIER), None)
+    along = ""
+    if follows and follows.low is not None and follows.low > 0:
+        along = ", with the boundary between revealed and masked text"
+    return (
+        f"In {where or 'some layers'} of {one.mdm} the anchor moves while the answer fills in{along}; "
+        "elsewhere one key stays."
+    )
+
+
+def _side(claim: Claim, kind: str) -> str:
+    """Give the value of one of the two models that a claim compares; "" if it has none."""
+    own = (
+        n for n in claim.numbers if n.label.startswith(f"{kind}: ") and n.unit in ("%", "points")
+    )
+    found = next(own, None)
+    return "" if found is None else short(found.value, found.unit)
 
 
 def answer(tested: Iterable[ModelClaim]) -> str:

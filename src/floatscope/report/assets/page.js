@@ -55,6 +55,15 @@
     });
   }
 
+  // A link to a claim opens it.
+  const unfold = () => {
+    const fold = location.hash && document.getElementById(decodeURIComponent(location.hash.slice(1)));
+    if (fold && fold.matches("details.claim")) fold.open = true;
+  };
+  window.addEventListener("hashchange", unfold);
+  document.addEventListener("click", (event) => { if (event.target.closest('a[href^="#claim-"]')) setTimeout(unfold); });
+  unfold();
+
   // On paper every fold is open; afterwards those that were closed close again.
   let opened = [];
   const open = () => {

@@ -7,14 +7,17 @@ import numpy as np
 
 from ...measures import Movement as MovementMeasure
 from ...measures.base import Measure
+from ...measures.result import Result
 from ...stats.existence import real_layers
 from ...stats.intervals import Sample
 from ...stats.intervals.student import Interval
 from ...stats.movement import moving_layers
 from ..anchored import together
+from ..answer import FRONTIER
 from ..claim import Claim, Number, said
 from ..evidence import Evidence
 from ..long_answers import LONG, at_length, content_tokens
+from ..numbers import number
 from ..request import Request
 from ..study import Shows, Study
 from ..verdict import MDM, Rule, judge, other_deltas, vary
@@ -124,7 +127,7 @@ def decide(evidence: Evidence, study: str) -> Claim:
             f"in more than half of the texts. The layers that move in most texts, with or without a "
             f"real anchor: {most}. {at_length(length)}"
         )
-        numbers.append(length)
+        numbers += [_with_frontier(result), length]
     return judge(
         rule,
         study,
@@ -135,6 +138,14 @@ def decide(evidence: Evidence, study: str) -> Claim:
         numbers=tuple(numbers),
         variants=tuple(variants),
     )
+
+
+def _with_frontier(result: Result) -> Number | None:
+    """Correlate reference keys with the frontier, mean over the layers that move in most texts."""
+    moving = result.data["moved"].values > 0.5
+    each = result.examples["frontier"].transpose("example", "layer").values[:, moving]
+    known = ~np.isnan(each).all(1)
+    return number(np.nanmean(each[known], 1), FRONTIER) if known.any() else None
 
 
 def _remedy(there: Number | None, rule: Rule) -> str:

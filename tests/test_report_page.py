@@ -329,7 +329,7 @@ def test_a_page_is_one_document_without_an_address():
 
 def test_an_empty_page_and_odd_names():
     made = render(findings_of(), [])
-    assert f"<h1>{TITLE}</h1>" in made and "fsv" not in made
+    assert f"<h1>{TITLE}</h1>" in made and 'id="viewer"' not in made
     svg = '<svg viewBox="0 0 9 9"/>'
     made = a_page(svg, names=("É!", "é?"), scenes=0)
     ids = re.findall(r'<section id="(study-[^"]*)"', made)
@@ -567,11 +567,13 @@ def test_hostile_text_is_text_everywhere(open_page, tmp_path):
 
 def test_a_term_shows_its_definition_on_focus_and_on_hover(open_page, address):
     page = open_page(address)
-    page.locator("summary", has_text="2").first.click()
-    tip, lift = page.get_by_role("tooltip"), page.locator("dfn.term", has_text="lift").first
-    assert tip.count() == 0 and lift.get_attribute("aria-describedby") == "floatscope-term"
     page.locator("details").evaluate_all("all => all.forEach(e => { e.open = true; })")
+    tip, lift = page.locator(".term-tip"), page.locator(".claims dfn.term", has_text="lift").first
+    assert not tip.is_visible() and lift.get_attribute("aria-describedby") == tip.get_attribute(
+        "id"
+    )
     lift.focus()
+    count(page, "[role=tooltip]:not([hidden])", 1)
     assert tip.inner_text() == load_glossary()["lift"]["definition"]
     box = tip.bounding_box()
     assert box["x"] >= 0 and box["x"] + box["width"] <= 1280
@@ -580,6 +582,7 @@ def test_a_term_shows_its_definition_on_focus_and_on_hover(open_page, address):
     assert page.evaluate("document.activeElement.textContent") == "lift", (
         "Escape closes the tip alone"
     )
+    lift.blur()
     lift.hover()
     count(page, "[role=tooltip]:not([hidden])", 1)
     tip.hover()

@@ -57,7 +57,7 @@ def terms() -> str:
         for term, entry in load_glossary().items()
         for spelling in (term, *entry["also"])
     }
-    start = f"window.floatscopeTerms = floatscopeTerms({as_json(spelled)});\n"
+    start = f"floatscopeTerms({as_json(spelled)});\n"
     return '(() => {\n"use strict";\n' + asset("terms.js") + start + "})();\n"
 
 

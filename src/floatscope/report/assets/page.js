@@ -64,6 +64,14 @@
   document.addEventListener("click", (event) => { if (event.target.closest('a[href^="#claim-"]')) setTimeout(unfold); });
   unfold();
 
+  // A figure that scrolls can be reached with the keyboard.
+  const reach = () => all(".scrolls .ground").forEach((ground) => {
+    if (ground.scrollWidth > ground.clientWidth) ground.tabIndex = 0;
+    else ground.removeAttribute("tabindex");
+  });
+  window.addEventListener("resize", reach);
+  window.addEventListener("load", reach);
+
   // On paper every fold is open; afterwards those that were closed close again.
   let opened = [];
   const open = () => {

@@ -2,10 +2,11 @@
 // `terms` maps spellings to definitions. Text that comes from data carries translate="no" and is left alone.
 
 function floatscopeTerms(terms) {
-  const WITHIN = "h2, h3, p, li, th, dt, summary, figcaption";
+  const WITHIN = "h2, h3, p, li, th, dt, summary, figcaption, .label, .fsv-legend-label";
   const WITHOUT = 'code, pre, button, a, select, textarea, label, svg, dfn, script, style, [translate="no"], [role="img"], [role="status"], [role="alert"], [aria-live]';
   const SECTION = "section, article, header, footer, body";
   const SPACE = 6;  // pixels between a term and the tooltip, and around it
+  const QUIET = 250;  // milliseconds without a change, after which new text is looked through
 
   // MDM and δ are written one way; other terms may begin with a capital letter.
   const exact = (word) => word !== word.toLowerCase() && word === word.toUpperCase();
@@ -25,6 +26,7 @@ function floatscopeTerms(terms) {
 
   const hide = () => { tip.hidden = true; shown = null; };
   const show = (term) => {
+    if (!term.isConnected) { hide(); return; }
     shown = term;
     tip.textContent = term.floatscopeDefinition;
     tip.hidden = false;
@@ -49,14 +51,12 @@ function floatscopeTerms(terms) {
     hide();
     event.stopPropagation();
   }, true);
-  window.addEventListener("scroll", hide, { passive: true, capture: true });
-  window.addEventListener("resize", hide);
+  const follow = () => { if (shown) show(shown); };
+  window.addEventListener("scroll", follow, { passive: true, capture: true });
+  window.addEventListener("resize", follow);
 
-  // Terms that a section has marked already; a section that is filled again keeps its set.
-  const marked = new WeakMap();
-  const wrap = (text, section) => {
-    if (!marked.has(section)) marked.set(section, new Set());
-    const there = marked.get(section), pieces = [];
+  const wrap = (text, there) => {
+    const pieces = [];
     let end = 0;
     for (const match of text.data.matchAll(pattern)) {
       const word = key(match[0].replace(/\s+/g, " "));
@@ -82,8 +82,29 @@ function floatscopeTerms(terms) {
       const text = walker.currentNode, parent = text.parentElement;
       if (parent && text.data.trim() && parent.closest(WITHIN) && !parent.closest(WITHOUT)) found.push(text);
     }
-    for (const text of found) wrap(text, text.parentElement.closest(SECTION));
+    const marked = new Map();  // section → the definitions that it shows
+    for (const text of found) {
+      const section = text.parentElement.closest(SECTION);
+      if (!marked.has(section)) {
+        const terms = section.querySelectorAll("dfn.term");
+        marked.set(section, new Set([...terms].map((term) => term.floatscopeDefinition)));
+      }
+      wrap(text, marked.get(section));
+    }
   };
-  mark(document.body);
-  return mark;
+
+  // The viewer and the live page write text while they are used.
+  let waiting = 0;
+  const observer = new MutationObserver((changes) => {
+    if (changes.every((change) => tip.contains(change.target))) return;
+    clearTimeout(waiting);
+    waiting = setTimeout(markAll, QUIET);
+  });
+  const markAll = () => {
+    observer.disconnect();
+    mark(document.body);
+    observer.observe(document.body, { childList: true, subtree: true });
+    if (shown && !shown.isConnected) hide();
+  };
+  markAll();
 }

@@ -14,6 +14,7 @@ from .. import atomic
 from ..engine import Run
 from ..plots import asked, save, style
 from ..scenes.parts import Scene
+from ..studies.alone import alone
 from ..studies.draw import Picture
 from ..studies.findings import Findings
 from ..studies.setting import SERVED
@@ -107,8 +108,11 @@ def render_report(findings: Findings, budget: int = BUDGET) -> str:
     ]
     weight = sum(len(drawn.source) for several in figures for drawn in several) + 300_000
     opening = [drawing_of(picture) for picture in opening_pictures(findings)]
+    single = alone(findings)
+    by_itself = [drawing_of(picture) for picture in single.pictures] if single else []
     scenes, notes = scenes_of(findings, budget - weight)
-    return render(findings, figures, scenes, [*notes, *_left_out(findings)], opening)
+    notes += _left_out(findings)
+    return render(findings, figures, scenes, notes, opening, single, by_itself)
 
 
 def scenes_of(findings: Findings, budget: int) -> tuple[list[Scene], list[str]]:

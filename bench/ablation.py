@@ -49,7 +49,7 @@ def one_by_one(model: Model, texts: Sequence[Text], heads: Sequence[tuple[int, i
             for ids, rows in texts:
                 prompt = Encoded(tuple(ids), ("prompt",) * len(ids))
                 canvas, size = torch.tensor([ids]), len(ids)
-                state = State.of(model, [prompt], canvas, (size, size), prompt_end=size)
+                state = State.build(model, [prompt], canvas, (size, size), prompt_end=size)
                 with notify_edits(model, state):
                     model.forward(canvas, torch.tensor(rows), state.visible)
 

@@ -69,7 +69,7 @@ def once(
     """Seconds, each example's tokens and values, and the batches."""
     measure = fs.measures.Absorption()
     results: list[Any] = []
-    batching = Batching.of(model, batch)
+    batching = Batching.for_model(model, batch)
 
     def trace(some: list[Encoded]) -> list[fs.Trace]:
         return model.trace(some, sampler, batch_size=len(some))
@@ -128,7 +128,7 @@ def short_of_memory() -> dict[str, Any]:
     prompts = prompts_of(SHARD, (1500, 2000), SHAPES["twin"]["vocab_size"])
     sampler = fs.Confidence(length=16, steps=4, stop_at_eos=False)
     _, alone, _ = once(model, prompts, sampler, 1)
-    first = Batching.of(model, None)
+    first = Batching.for_model(model, None)
 
     def trace(some: list[Encoded]) -> list[fs.Trace]:
         return model.trace(some, sampler, batch_size=len(some))

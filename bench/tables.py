@@ -240,7 +240,7 @@ def gpu_hours() -> str:
     from floatscope.studies import STUDIES
     from floatscope.studies.study import by_default
 
-    every = by_default(STUDIES.own)
+    every = by_default(STUDIES.builtin)
     chosen = [("floating",), ("knowledge",), ("decoding",), ("robustness",), every]
     rows = []
     for studies in chosen:

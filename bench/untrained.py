@@ -47,7 +47,7 @@ class Disguised(Evidence):
     def control(self, key: str, model: str | None) -> Result | None:
         return self.found._result(key, model, QUESTIONS, self.others)
 
-    def apart(
+    def accuracy_difference(
         self, *args: object, **kwargs: object
     ) -> None:  # answers: untrained networks give none
         return None

@@ -27,7 +27,7 @@ from floatscope.measures import MEASURES
 from floatscope.models import FAMILIES
 from floatscope.statistics import STATISTICS
 from floatscope.studies import STUDIES, Request
-from floatscope.studies.claim import CONTROL, THETA, Number, said
+from floatscope.studies.claim import CONTROL, THETA, Number, format_number
 from floatscope.studies.study import by_default
 from floatscope.studies.verdict import CAUSAL, LITERATURE, Rule
 
@@ -186,8 +186,8 @@ def findings() -> Iterator[tuple[str, ...]]:
             str(claim["number"]),
             claim["text"],
             f"**{claim['verdict']}**",
-            said(replace(theta, null=None)) if theta else "–",
-            said(replace(Number(**untrained[0]), null=None)) if untrained else "–",
+            format_number(replace(theta, null=None)) if theta else "–",
+            format_number(replace(Number(**untrained[0]), null=None)) if untrained else "–",
             str(theta.n) if theta else "–",
             ", ".join(
                 f"{v['choice']}: {v['verdict']}"
@@ -201,7 +201,7 @@ def findings() -> Iterator[tuple[str, ...]]:
 def supported() -> Iterator[tuple[str, str]]:
     """The README's list: what there is of each kind, and where to read on."""
     lists: dict[str, list[str]] = {
-        "[statistics](docs/reference/statistics.md)": STATISTICS.own,
+        "[statistics](docs/reference/statistics.md)": STATISTICS.builtin,
         "[samplers](docs/reference/decoding.md)": [cls.__name__ for cls in SAMPLERS.values()],
         "[measures](docs/reference/measures/index.md)": [cls.__name__ for cls in MEASURES.values()],
         "[interventions](docs/reference/interventions.md)": [
@@ -222,7 +222,7 @@ def numbered(thing: str) -> str:
         "interventions": INTERVENTIONS,
         "measures": MEASURES,
         "samplers": SAMPLERS,
-        "statistics": set(STATISTICS.own),
+        "statistics": set(STATISTICS.builtin),
         "studies": by_default(STUDIES),
         "studies by name": set(STUDIES) - set(by_default(STUDIES)),
     }

@@ -14,7 +14,7 @@ import numpy as np
 import floatscope as fs
 from floatscope.stats.intervals import mean
 from floatscope.studies.experiments.answer_tracing import AnswerTracing, shares
-from floatscope.studies.experiments.base import Desk, Unusable
+from floatscope.studies.experiments.base import ExperimentContext, Unusable
 from floatscope.studies.experiments.head_ablation import EVIDENCE, HeadAblation
 from floatscope.tasks.asking import default_template
 from floatscope.tasks.pool import Pool
@@ -29,10 +29,12 @@ parser.add_argument("--draws", type=int, default=5)
 given = parser.parse_args()
 
 model = fs.load(given.model)
-every = fs.tasks.world_records(given.data, given.questions + HeadAblation.others)
+every = fs.tasks.world_records(given.data, given.questions + HeadAblation.choice_questions)
 template = default_template(every)
 sampler = fs.Confidence(length=8, steps=8)
-desk = Desk(model, sampler, template, fs.tasks.Condition(), every, Pool(every), given.questions)
+context = ExperimentContext(
+    model, sampler, template, fs.tasks.Condition(), every, Pool(every), given.questions
+)
 
 
 def said(values, unit=""):
@@ -42,7 +44,7 @@ def said(values, unit=""):
 
 # 1. The map: which heads look at the gold passage while the answer is written?
 ablation = HeadAblation(heads=given.heads, draws=given.draws, ranked=2)
-prepared = ablation.prepare(desk)
+prepared = ablation.prepare(context)
 chosen, random, *_ = prepared.sets[EVIDENCE]
 print(
     "Heads with most attention on the gold passage:",
@@ -50,7 +52,7 @@ print(
 )
 
 # 2. Ablated, against as many random heads of the same layers.
-each = [ablation.ask(desk, index, prepared) for index in range(given.questions)]
+each = [ablation.ask(context, index, prepared) for index in range(given.questions)]
 found = ablation.summarise(each, model.name)
 lost = {name: found.examples[name].sel(choice=EVIDENCE).values for name in ("chosen", "random")}
 print(
@@ -84,9 +86,9 @@ for name, change in {
 tracing, traced = AnswerTracing(), []
 for index in range(given.patched):
     try:
-        traced.append(tracing.ask(desk, index, None))
+        traced.append(tracing.ask(context, index, None))
     except Unusable as error:
-        print(f"question {index}: {error.what}")
+        print(f"question {index}: {error.problem}")
 result = tracing.summarise(traced, model.name)
 restored = shares(result)
 print("Share of the gap that patching a layer's input brings back, all steps together:")

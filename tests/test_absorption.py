@@ -26,7 +26,7 @@ def sink(size, key, share, *, steps=2, layers=3, heads=2, where=(slice(None), sl
         fs.anchors.Share(threshold=0.3),
     ],
 )
-def test_a_planted_sink_is_found_where_it_is_and_nowhere_else(rule):
+def test_a_planted_sink_is_found_only_where_it_was_planted(rule):
     trace = trace_of(sink(40, 7, 0.6, where=(1, slice(None))))
     found = fs.measures.Absorption(rule=rule)(trace)
     np.testing.assert_allclose(found.absorption, [0, 0.6, 0], atol=1e-9)
@@ -60,7 +60,7 @@ def test_random_attention_has_lift_one(causal, size):
     assert (abs(found.first_lift - 1) < 0.25).all()
 
 
-def test_causal_position_zero_gets_its_share_for_nothing():
+def test_causal_position_zero_has_lift_one_under_uniform_attention():
     """Uniform causal attention: H_S/S on position 0, and a lift of exactly one."""
     size = 64
     a = np.tril(np.ones((size, size)))
@@ -134,7 +134,7 @@ def test_result_has_a_tidy_table_and_a_figure(tmp_path):
     assert "n = 3" in repr(found)
 
 
-def test_one_example_has_no_interval_and_says_so():
+def test_one_example_has_no_interval():
     found = fs.measures.Absorption()(trace_of(sink(40, 7, 0.5)))
     assert np.isnan(found["absorption_low"]).all()
     assert "one example: no interval" in repr(found)

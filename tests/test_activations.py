@@ -19,7 +19,7 @@ def test_rows_are_the_hidden_states_of_their_step(models, family, tmp_path):
     found = model.activations(PROMPTS, sampler, out=tmp_path / "a", layers=[0, 2], batch_size=2)
     done = model.generate(PROMPTS, sampler)
     where = found.data[list(store.COLUMNS)].load().to_dataframe().astype(int)
-    layers = {layer: found.of(layer).values for layer in (0, 2)}
+    layers = {layer: found.layer_input(layer).values for layer in (0, 2)}
     for prompt, decoding in enumerate(done):
         for step in range(decoding.steps):
             rows = where[(where["prompt"] == prompt) & (where["step"] == step)]
@@ -42,10 +42,13 @@ def test_rows_are_the_hidden_states_of_their_step(models, family, tmp_path):
 
 
 @pytest.mark.parametrize("family", ["LLaDA", "Llama"])
-def test_what_is_chosen_is_a_part_of_the_whole(models, family, tmp_path):
+def test_chosen_rows_are_a_subset_of_all_rows(models, family, tmp_path):
     model, sampler = models[family], sampler_for(models[family])
     whole = model.activations(PROMPTS, sampler, out=tmp_path / "all", layers=1)
-    table, values = whole.data[list(store.COLUMNS)].load().to_dataframe(), whole.of(1).values
+    table, values = (
+        whole.data[list(store.COLUMNS)].load().to_dataframe(),
+        whole.layer_input(1).values,
+    )
     start = np.array([len(model.encode(p).ids) for p in PROMPTS])[table["prompt"].astype(int)]
     answer = table["position"] >= start
     for number, (positions, steps, flags) in enumerate(
@@ -63,7 +66,7 @@ def test_what_is_chosen_is_a_part_of_the_whole(models, family, tmp_path):
             PROMPTS, sampler, out=out, layers=1, positions=positions, steps=steps
         )
         assert len(part) == flags.sum(), positions
-        np.testing.assert_allclose(part.of(1), values[flags], **TOLERANCE)
+        np.testing.assert_allclose(part.layer_input(1), values[flags], **TOLERANCE)
         for name in store.COLUMNS:
             assert part.data[name].values.tolist() == table[name][flags].tolist()
 
@@ -81,7 +84,7 @@ def test_a_prompt_that_has_ended_gives_no_more_rows(models, tmp_path, monkeypatc
         assert rows == len(decoding.prompt.ids) + decoding.steps - 1
 
 
-def test_what_is_held_does_not_grow_with_the_prompts(models, tmp_path, monkeypatch):
+def test_memory_does_not_grow_with_the_number_of_prompts(models, tmp_path, monkeypatch):
     """At most a chunk, and what one forward gave; the rest is on disk while decoding goes on."""
     model, sampler = models["LLaDA"], fs.Confidence(length=8, steps=4)
     width, held, on_disk = model.net.config.hidden_size, {}, []
@@ -90,9 +93,9 @@ def test_what_is_held_does_not_grow_with_the_prompts(models, tmp_path, monkeypat
     add = store.RowWriter.add
 
     def watched(writer, rows):
-        held[len(held)] = writer.held + rows.nbytes
+        held[len(held)] = writer.nbytes + rows.nbytes
         add(writer, rows)
-        assert writer.held < chunk * rows[0].nbytes
+        assert writer.nbytes < chunk * rows[0].nbytes
         on_disk.append(writer._rows.shape[0])
 
     monkeypatch.setattr(store.RowWriter, "add", watched)
@@ -108,20 +111,20 @@ def test_what_is_held_does_not_grow_with_the_prompts(models, tmp_path, monkeypat
     assert peaks[1] <= peaks[0] + chunk * model.n_layers * width * 4
 
 
-def test_a_store_has_the_type_that_was_asked_for(models, tmp_path):
+def test_store_has_the_requested_dtype(models, tmp_path):
     model, sampler = models["LLaDA"], fs.Confidence(length=4, steps=2)
-    exact = model.activations("Hello", sampler, out=tmp_path / "auto").of(1)
+    exact = model.activations("Hello", sampler, out=tmp_path / "auto").layer_input(1)
     assert exact.dtype == np.float32
     for kind, digits in (("float16", 2**-11), ("bfloat16", 2**-8)):
         narrow = model.activations("Hello", sampler, out=tmp_path / kind, dtype=kind)
-        np.testing.assert_allclose(narrow.of(1), exact, rtol=digits, atol=1e-6)
+        np.testing.assert_allclose(narrow.layer_input(1), exact, rtol=digits, atol=1e-6)
         wanted = torch.from_numpy(exact.values).to(getattr(torch, kind)).float()
-        np.testing.assert_array_equal(narrow.of(1), wanted)
+        np.testing.assert_array_equal(narrow.layer_input(1), wanted)
     with pytest.raises(fs.UsageError, match="cannot be kept as 'int8'"):
         model.activations("Hello", sampler, out=tmp_path / "x", dtype="int8")
 
 
-def test_what_float16_cannot_hold_is_an_error_and_leaves_nothing(models, tmp_path, monkeypatch):
+def test_float16_overflow_is_refused_and_leaves_no_store(models, tmp_path, monkeypatch):
     model = models["LLaDA"]
     assert model.fingerprint  # asked once, and not of the weights as they are here
     weight = model.net.get_input_embeddings().weight
@@ -138,20 +141,20 @@ def test_what_float16_cannot_hold_is_an_error_and_leaves_nothing(models, tmp_pat
     assert not any(m._forward_pre_hooks for m in model.net.modules())
 
 
-def test_rows_are_read_a_part_at_a_time(llada, tmp_path):
+def test_batches_yield_all_rows_in_parts(llada, tmp_path):
     found = llada.activations(PROMPTS, fs.Confidence(length=4, steps=2), out=tmp_path / "a")
     parts = list(found.batches(2, size=7))
     assert [len(p) for p in parts[:-1]] == [7] * (len(parts) - 1)
-    whole = found.of(2)
+    whole = found.layer_input(2)
     np.testing.assert_array_equal(np.concatenate(parts), whole)
     assert parts[1]["position"].values.tolist() == whole["position"].values[7:14].tolist()
     again = fs.Activations.load(tmp_path / "a")
     assert len(again) == len(found)
     with pytest.raises(fs.TraceError, match="no layer 9 in these activations"):
-        again.of(9)
+        again.layer_input(9)
 
 
-def test_what_cannot_be_is_named(llada, tmp_path):
+def test_invalid_choices_are_named(llada, tmp_path):
     sampler, out = fs.Confidence(length=4, steps=2), tmp_path / "a"
     for options, words in [
         ({"positions": "gold"}, "positions = 'gold'"),

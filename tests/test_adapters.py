@@ -89,7 +89,7 @@ def logits(model):
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
 @pytest.mark.parametrize(("family", "name"), CASES)
-def test_a_merge_is_pefts(checkpoints, tmp_path, family, name):
+def test_merged_weights_equal_those_of_peft(checkpoints, tmp_path, family, name):
     base = checkpoints[family]
     made_by_peft(base, tmp_path, **CONFIGS[name])
     ours = fs.load(base, adapter=tmp_path, check=False, dtype="float32", device="cpu")
@@ -120,7 +120,7 @@ def test_a_merge_is_pefts(checkpoints, tmp_path, family, name):
     ],
     ids=["tokens", "tokens in a list", "embedding", "head", "saved", "saved for both"],
 )
-def test_a_head_that_is_the_embedding(tied, tmp_path, config):
+def test_an_adapter_of_a_tied_head_equals_peft(tied, tmp_path, config):
     """As the adapter worked when it was trained: PEFT's forward before a merge."""
     expected = made_by_peft(tied, tmp_path, **config)
     ours = fs.load(tied, adapter=tmp_path, dtype="float32", device="cpu")
@@ -132,14 +132,14 @@ def written(llama, tmp_path_factory):
     return handmade(llama, tmp_path_factory.mktemp("adapter"))
 
 
-def test_what_is_written_here_peft_reads(checkpoints, written):
+def test_peft_reads_written_adapters(checkpoints, written):
     ours = fs.load(checkpoints["Llama"], adapter=written, check=False)
     theirs = merged_by_peft(checkpoints["Llama"], written).state_dict()
     for key, value in ours.net.state_dict().items():
         torch.testing.assert_close(value, theirs[key], rtol=0, atol=1e-6)
 
 
-def test_int8_is_the_same_adapter_rounded(llama, checkpoints, written, tmp_path):
+def test_an_int8_adapter_equals_the_rounded_one(llama, checkpoints, written, tmp_path):
     """Every number within half a step of its scale, a quarter of the size, and nearly the same logits."""
     small = handmade(llama, tmp_path, int8=True)
     packed, whole = (load_file(folder / "adapter_model.safetensors") for folder in (small, written))
@@ -176,7 +176,7 @@ def test_a_cast_comes_after_the_merge(checkpoints, written, tmp_path):
             torch.testing.assert_close(logits(ours), logits(expected), rtol=1e-4, atol=1e-4)
 
 
-def test_the_adapter_shows(checkpoints, written, tmp_path):
+def test_name_and_fingerprint_show_the_adapter(checkpoints, written, tmp_path):
     base = checkpoints["Llama"]
     model = fs.load(base, adapter=written)
     assert model.name == f"{base} + {written}" and model.name in repr(model)
@@ -187,7 +187,7 @@ def test_the_adapter_shows(checkpoints, written, tmp_path):
     assert permuted.name == f"{model.name} (permuted, seed 2)"
 
 
-def test_llada_by_its_own_names_and_by_llamas(checkpoints, llada, tmp_path):
+def test_llada_adapters_load_by_llada_and_llama_names(checkpoints, llada, tmp_path):
     """An adapter made on the published code calls modules otherwise; PEFT's formula is the oracle."""
     torch.manual_seed(3)
     a, b = torch.randn(2, 32), torch.randn(48, 2)
@@ -249,7 +249,7 @@ Q = "base_model.model.model.layers.0.self_attn.q_proj"
         ({"trainable_token_indices": [-1]}, "trainable_token_indices"),
     ],
 )
-def test_a_config_that_cannot_be_followed(checkpoints, written, tmp_path, config, message):
+def test_unsupported_configs_are_refused(checkpoints, written, tmp_path, config, message):
     with pytest.raises(fs.ModelError, match=message):
         fs.load(checkpoints["Llama"], adapter=changed(written, tmp_path / "a", config))
 
@@ -260,7 +260,7 @@ def test_a_config_that_cannot_be_followed(checkpoints, written, tmp_path, config
         ({f"{Q}.lora_B.weight": None}, "q_proj has A but no B"),
         ({f"{Q}.lora_B.weight": torch.ones(31, 4)}, "q_proj has B of shape .31, 4., expected .32"),
         ({f"{Q}.lora_B.weight": torch.full((32, 4), torch.nan)}, "NaN or infinity"),
-        ({f"{Q}.lora_E": torch.ones(4)}, "lora_E is none that a LoRA has"),
+        ({f"{Q}.lora_E": torch.ones(4)}, "lora_E is not part of a LoRA"),
         ({f"{Q}.lora_B.bias": torch.ones(32)}, "q_proj has a bias, and the base's module has none"),
         ({f"{Q}.lora_A.weight": torch.ones(4, 32, dtype=torch.int8)}, "lora_A.weight is int8"),
         ({f"{Q}.lora_A.weight": torch.ones(4, 32, dtype=torch.int32)}, "expected floats or int8"),
@@ -271,12 +271,12 @@ def test_a_config_that_cannot_be_followed(checkpoints, written, tmp_path, config
         ({"model.norm.weight": torch.ones(32)}, "weight of model.norm twice"),
     ],
 )
-def test_tensors_that_have_no_place(checkpoints, written, tmp_path, tensors, message):
+def test_tensors_without_a_module_are_refused(checkpoints, written, tmp_path, tensors, message):
     with pytest.raises(fs.ModelError, match=message):
         fs.load(checkpoints["Llama"], adapter=changed(written, tmp_path / "a", None, tensors))
 
 
-def test_directories_that_hold_no_adapter(checkpoints, llama, written, tmp_path):
+def test_directories_without_an_adapter_are_refused(checkpoints, llama, written, tmp_path):
     base = checkpoints["Llama"]
     with pytest.raises(fs.ModelError, match="no adapter at .*nowhere"):
         fs.load(base, adapter=tmp_path / "nowhere")
@@ -312,7 +312,7 @@ def test_peft_is_not_needed():
 # What the directory says of itself
 
 
-def test_logits_that_a_merge_must_give_again(checkpoints, llama, tmp_path):
+def test_a_merge_must_reproduce_the_stored_logits(checkpoints, llama, tmp_path):
     base, path = checkpoints["Llama"], handmade(llama, tmp_path / "a")
     model = fs.load(base, adapter=path)
     adapters.write_selfcheck(path, model, tokens=[5, 9, 259, 40], rows=[0, 3])

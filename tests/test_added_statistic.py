@@ -162,7 +162,7 @@ def test_regions_and_divisors_of_an_added_statistic(models):
     ],
     ids=["too short", "another name", "one number", "no mapping"],
 )
-def test_what_a_function_returns_is_checked(models, wrong):
+def test_arrays_of_a_user_function_are_checked(models, wrong):
     fs.register(Statistic("mine", "", (Array("own", HEAD_KEY, Join.LATEST),), compute=wrong))
     try:
         with pytest.raises(fs.CaptureError, match="statistic 'mine' gave own"):
@@ -174,9 +174,9 @@ def test_what_a_function_returns_is_checked(models, wrong):
 def test_names_that_are_taken_and_rows_without_a_function_are_refused():
     with pytest.raises(fs.UsageError, match="has no function"):
         fs.register(Statistic("mine", "", (Array("mine", ("layer", "key")),)))
-    with pytest.raises(fs.UsageError, match="statistic 'entropy' in Floatscope already"):
+    with pytest.raises(fs.UsageError, match="'entropy' is already a statistic of Floatscope"):
         fs.register(Statistic("mine", "", (Array("entropy", ("layer", "key")),), compute=measure))
-    with pytest.raises(fs.UsageError, match="statistic 'mass' in Floatscope already"):
+    with pytest.raises(fs.UsageError, match="'mass' is already a statistic of Floatscope"):
         fs.register(Statistic("mass", "", (Array("own", ("layer", "key")),), compute=measure))
     with pytest.raises(fs.UsageError, match="asks for attention weights"):
         row = Statistic("mine", "", (Array("own", ("layer", "key")),), compute=measure)

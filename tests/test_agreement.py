@@ -42,7 +42,7 @@ def test_random_attention_agrees_as_its_null(causal, size):
         assert found[f"{name}_lift"] == pytest.approx(1, abs=0.06)
 
 
-def test_what_was_not_kept_is_named(llada):
+def test_missing_statistics_are_named(llada):
     sampler = fs.Confidence(length=4)
     with pytest.raises(fs.TraceError, match="keep including 'entropy_mean'"):
         Agreement()(llada.trace("Hello there", sampler, keep=["mass"]))

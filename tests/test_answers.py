@@ -60,7 +60,7 @@ def test_answers_do_not_depend_on_the_batch(arm, mdm, records):
         assert list(one.table["prediction"]) == list(many.table["prediction"])
 
 
-def test_an_intervention_is_in_force_and_then_gone(arm, records):
+def test_an_intervention_is_active_during_evaluate_and_removed_after(arm, records):
     plain = fs.evaluate(arm, records, SAMPLER)
     cut = fs.evaluate(
         arm, records, SAMPLER, intervention=fs.interventions.MaskTokens(regions="gold")
@@ -71,7 +71,7 @@ def test_an_intervention_is_in_force_and_then_gone(arm, records):
     assert list(again.table["prediction"]) == list(plain.table["prediction"])
 
 
-def test_masks_are_counted_and_extra_ones_keep_the_pace(mdm, records):
+def test_extra_masks_keep_the_tokens_per_step_and_must_fit_blocks(mdm, records):
     sampler = fs.Confidence(length=10, steps=5)
     more = fs.evaluate(mdm, records[:2], sampler, condition=fs.tasks.Condition(extra_masks=10))
     assert set(more.table["masks"]) == {20}
@@ -81,7 +81,7 @@ def test_masks_are_counted_and_extra_ones_keep_the_pace(mdm, records):
         fs.evaluate(mdm, records[:1], blocks, condition=fs.tasks.Condition(extra_masks=1))
 
 
-def test_what_cannot_be_asked_is_named_or_listed(arm, records):
+def test_questions_that_cannot_be_asked_raise_or_are_listed(arm, records):
     long = fs.tasks.Record(
         "long", "Why?", ("so",), (Passage("word " * 3000, gold=True),), where="f, line 3"
     )
@@ -98,7 +98,7 @@ def test_what_cannot_be_asked_is_named_or_listed(arm, records):
         some.minus(fs.evaluate(arm, records[4:5], SAMPLER))
 
 
-def test_every_sampler_is_compared_on_one_task(mdm, records):
+def test_compare_samplers_evaluates_every_sampler_on_one_task(mdm, records):
     compared = fs.tasks.compare_samplers(mdm, records[:2], length=8, steps=4, frequencies="pair")
     table = compared.table().set_index("name")
     assert set(table.index) == set(all_samplers(8, 4))
@@ -113,7 +113,7 @@ def test_every_sampler_is_compared_on_one_task(mdm, records):
     assert len(drawn) == 13  # twelve maps and their scale
 
 
-def test_the_order_of_a_decoding_is_that_of_its_trace(mdm, records):
+def test_decoding_order_of_a_decoding_equals_that_of_its_trace(mdm, records):
     prompt = WorldTemplate().prompt(records[0])
     sampler = fs.Confidence(length=8, block_length=4)
     measure = fs.measures.DecodingOrder(frequencies="pair")
@@ -146,7 +146,7 @@ def test_frequencies_are_counted_from_a_corpus(arm, tmp_path):
         count(arm.tokenizer, [], arm.vocab_size)
 
 
-def test_the_pair_brings_its_own_frequencies(arm):
+def test_the_pair_has_frequencies_of_its_training_text(arm):
     shares = read_frequencies("pair")
     assert len(shares) == arm.vocab_size and shares.sum() == pytest.approx(1, abs=1e-5)
     the, rare = (
@@ -161,7 +161,7 @@ def test_interventions_by_name():
         k=5, rule=fs.anchors.Excess(4.0), layers=slice(0, 4), heads=[1, 3], control="random"
     )
     together = intervention_of("sink-token + mask-tokens:regions=gold|question;layers=2")
-    assert together == fs.interventions.Together(
+    assert together == fs.interventions.Combined(
         (
             fs.interventions.SinkToken(),
             fs.interventions.MaskTokens(regions=("gold", "question"), layers=[2]),

@@ -40,7 +40,7 @@ class Device(batching.Gpu):
     def begin(self, *, anew):
         self.peak, self.anew = 0, [*self.anew, anew]
 
-    def taken(self):
+    def peak_bytes(self):
         return self.peak
 
     def release(self):
@@ -65,7 +65,7 @@ def traced(made, some, trace):
     return made.sizes
 
 
-def test_what_fits_is_known_from_the_first():
+def test_the_batch_size_follows_from_the_first_example():
     gpu = Device(10_000)  # seven tenths are 700 positions, at ten bytes each
     assert traced(Batching(memory=gpu), prompts(*[90] * 9), gpu.trace) == [1, 7, 1]
     gpu = Device(10_000)  # a longer one makes all of its batch longer
@@ -85,7 +85,7 @@ def test_what_fits_is_known_from_the_first():
     ]  # of two; what is known is not measured again
 
 
-def test_half_as_many_where_memory_runs_out_all_the_same():
+def test_a_batch_is_halved_when_memory_runs_out():
     gpu = Device(10_000)
     made = Batching(memory=gpu)
     traced(made, prompts(90), gpu.trace)
@@ -100,12 +100,12 @@ def test_half_as_many_where_memory_runs_out_all_the_same():
     assert gpu.released == 2  # four, two, one
 
 
-def test_one_at_a_time_where_memory_is_not_asked(llada):
+def test_examples_are_traced_singly_without_a_gpu(llada):
     device = Device(10**9)
     assert traced(Batching(), prompts(5, 6, 7), device.trace) == [1, 1, 1]
     assert traced(Batching(2), prompts(5, 6, 7), device.trace) == [2, 1]
-    made = Batching.of(llada, None)
-    assert made.memory is None and Batching.of(llada, 3).fixed == 3
+    made = Batching.for_model(llada, None)
+    assert made.memory is None and Batching.for_model(llada, 3).fixed == 3
     assert batching.free_on_host() > 10**8
 
 
@@ -113,7 +113,7 @@ def asked(**more):
     return request_of({"studies": ("floating",), "models": ("pair/mdm",)} | more)
 
 
-def test_auto_is_the_default_and_a_number_is_a_number():
+def test_the_batch_option_is_auto_by_default_or_a_number():
     assert plan(asked()).keys() == plan(asked(batch="auto")).keys()
     assert (asked().batch, asked(batch="3").batch, asked(batch=1).batch) == (None, 3, 1)
     for bad, why in (("some", "'auto', got 'some'"), (0, "greater"), ("-2", "'auto', got '-2'")):

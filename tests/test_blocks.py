@@ -136,7 +136,7 @@ def test_steps_are_divided_by_places(in_blocks):
     assert padded == [(11, 11, 15), (15, 15, 17)]
 
 
-def test_what_does_not_fit_the_blocks_is_refused(in_blocks, path):
+def test_blocks_and_grids_that_do_not_fit_the_model_are_refused(in_blocks, path):
     model = in_blocks["start"]
     with pytest.raises(FloatscopeError, match="decodes in blocks of 4.*Leave block_length out"):
         model.generate("Hi", fs.Confidence(length=8, block_length=2))
@@ -150,7 +150,7 @@ def test_what_does_not_fit_the_blocks_is_refused(in_blocks, path):
     assert (model.grid, model.direction) == (Grid.START, Direction.BLOCK_CAUSAL)
 
 
-def test_an_early_end_keeps_what_was_reached(in_blocks, monkeypatch):
+def test_an_early_end_keeps_the_reached_blocks(in_blocks, monkeypatch):
     model = in_blocks["start"]
     whole = model.generate("Hello there", fs.Confidence(length=13))
     monkeypatch.setattr(model, "end_ids", (int(whole.canvas[-1, 13]),))
@@ -186,7 +186,7 @@ def assert_same(one, other, tolerance):
 
 
 @pytest.mark.parametrize("rule", RULES)
-def test_cached_is_uncached(in_blocks, rule):
+def test_cached_decoding_equals_uncached(in_blocks, rule):
     """Tokens and every statistic, alone and in a padded batch whose prompts drift apart and end early."""
     model = in_blocks[rule]
     for prompts, sampler in (
@@ -204,7 +204,7 @@ def test_cached_is_uncached(in_blocks, rule):
     assert len({one.n_steps for one in plain}) > 1  # they did drift apart
 
 
-def test_cached_is_uncached_in_float32(path):
+def test_cached_decoding_equals_uncached_in_float32(path):
     model = fs.load(
         path, check=False, direction="block-causal", block=4, mask_id=tiny.MASK, shift=0
     )

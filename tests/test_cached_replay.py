@@ -31,7 +31,7 @@ class Kept(Again):
         self.store = store
 
     def record(self, body):
-        rooms = [one for room in self.store.taken for one in room.tensors()]
+        rooms = [one for room in self.store.in_use for one in room.tensors()]
         before = [one.clone() for one in rooms]
         try:
             return super().record(body)
@@ -77,7 +77,7 @@ def same_traces(found, expected):
                 np.testing.assert_array_equal(a, b, name)
 
 
-def test_a_room_is_no_larger_than_the_end_needs():
+def test_the_fixed_cache_is_no_larger_than_the_decoding_needs():
     assert [room_for(n, 5000) for n in (10, 256, 257, 1025)] == [256, 256, 512, 2048]
     assert room_for(513, 640) == 768 and room_for(4097, 5000) == 5120
     assert room_for(700, 600) == 768  # a prompt that was given more than was said
@@ -97,7 +97,7 @@ def test_replayed_causal_traces_are_the_launched_ones(replaying, causal, options
     same_traces(found, expected)
 
 
-def test_watched_or_not_replayed_or_not_the_path_is_the_same(replaying, causal, monkeypatch):
+def test_watching_and_replaying_do_not_change_the_path(replaying, causal, monkeypatch):
     """Bit for bit, since all take the cache of fixed size: so does what cannot be recorded."""
     plain = causal.generate(PROMPTS, ONE_BY_ONE)
     records = Again.records
@@ -110,13 +110,13 @@ def test_watched_or_not_replayed_or_not_the_path_is_the_same(replaying, causal, 
     store = graphs.store_of(causal.net)
     store.forget()
     same_tokens(causal.generate(PROMPTS, ONE_BY_ONE), plain)
-    assert not store.recorded and store.rooms and not store.taken
+    assert not store.recorded and store.rooms and not store.in_use
     short = causal.generate(PROMPTS, fs.Autoregressive(length=2, stop_at_eos=False))
     for one, other in zip(short, plain, strict=True):
         np.testing.assert_array_equal(one.confidence[:2, -2:], other.confidence[:2, -34:-32])
 
 
-def test_an_end_is_seen_one_forward_late_and_leaves_no_trace(
+def test_an_end_token_seen_one_forward_late_changes_nothing(
     replaying, causal, monkeypatch, tmp_path
 ):
     """The next forward is on its way before anybody looks: what it saw is left out, in a store too."""
@@ -160,7 +160,7 @@ def test_prompts_that_end_early_leave_the_room_to_the_others(replaying, paths):
         same_traces(model.trace(PROMPTS, sampler, **options), expected)
 
 
-def test_interventions_that_are_fixed_are_replayed_and_others_launched(replaying, causal):
+def test_fixed_interventions_are_replayed_and_others_launched(replaying, causal):
     heads = fs.interventions.AblateHeads(heads=((0, 1), (1, 0)), steps=slice(0, 9))
     with heads(causal):
         expected = launched(causal, lambda: causal.trace(PROMPTS, ONE_BY_ONE, keep=["mass"]))
@@ -176,7 +176,7 @@ def test_interventions_that_are_fixed_are_replayed_and_others_launched(replaying
     assert Again.replays == replays
 
 
-def test_who_stands_at_the_seam_sees_the_keys_that_are_there(replaying, causal):
+def test_a_hook_handler_sees_only_the_filled_keys(replaying, causal):
     keys = []
 
     def look(call, proceed):
@@ -238,5 +238,5 @@ def test_a_decoding_inside_another_has_a_room_of_its_own(replaying, causal):
     with pytest.raises(KeyboardInterrupt):
         causal.generate("Hello", ONE_BY_ONE, progress=stop)
     assert not attention_hook.attached_handlers(attention_hook.attention_modules(causal.net))
-    assert not graphs.store_of(causal.net).taken
+    assert not graphs.store_of(causal.net).in_use
     same_tokens([causal.generate("Hello", ONE_BY_ONE)], [expected])

@@ -67,7 +67,7 @@ def test_a_batched_trace_equals_one_at_a_time(exact, family):
                 np.testing.assert_array_equal(one.data[name], array, err_msg=name)
 
 
-def test_a_traced_model_is_as_it_was(models):
+def test_tracing_leaves_the_model_unchanged(models):
     net = models["Llama"].net
     before = net.config._attn_implementation
     hooks = [len(m._forward_pre_hooks) for m in net.modules()]
@@ -79,7 +79,7 @@ def test_a_traced_model_is_as_it_was(models):
     )
 
 
-def test_the_model_is_as_it_was_after_an_error(models):
+def test_model_is_unchanged_after_an_error(models):
     model = models["LLaDA"]
     capture = Capture(model, {"mass", "residual_norm"}, range(3), range(4))
     with pytest.raises(RuntimeError, match="boom"), capture:
@@ -193,7 +193,7 @@ def test_each_statistic_can_be_kept_alone(models, name):
                 _ = trace.score
 
 
-def test_trace_options_that_cannot_be_are_named(llada):
+def test_invalid_trace_options_are_named(llada):
     for options, words in [
         ({"keep": ["masss"]}, "no statistic 'masss'"),
         ({"keep": {"mass", "residual"}}, r"no statistic 'residual'.*model\.activations"),
@@ -211,7 +211,7 @@ def test_trace_options_that_cannot_be_are_named(llada):
             llada.trace("Hello", fs.Confidence(length=4, steps=2), **options)
 
 
-def test_large_traces_are_announced(llada, monkeypatch):
+def test_large_trace_gives_a_warning(llada, monkeypatch):
     monkeypatch.setattr("floatscope.recording.recorder._LARGE", 1000)
     with pytest.warns(UserWarning, match="will take about .* of memory"):
         llada.trace("Hello", fs.Confidence(length=4, steps=2))
@@ -228,7 +228,7 @@ def test_progress_counts_every_step(llada):
     assert seen == [(1, 4), (2, 4), (3, 4), (4, 4)]
 
 
-def test_steps_that_are_never_reached(models):
+def test_unreached_steps_give_a_trace_without_statistics(models):
     """Sampling may end early: such a trace says so and holds no statistics."""
     model = models["LLaDA"]
     with pytest.warns(UserWarning, match="none of the chosen steps was reached"):
@@ -286,9 +286,9 @@ def test_rows_of_prompts_that_reveal_unequal_numbers(exact):
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
 @pytest.mark.parametrize("inference", [True, False])
-def test_attention_overheard_on_a_cpu_is_stock_attention(dtype, inference):
+def test_cpu_lse_capture_leaves_attention_output_unchanged(dtype, inference):
     """Bit for bit, whatever the mask; and the log-sum-exp is that of the scores."""
-    from floatscope.attention.overhear import OverhearOnCPU, attend
+    from floatscope.attention.lse_capture import CpuLseCapture, attend
     from floatscope.models import attention_hook
 
     sdpa = torch.nn.functional.scaled_dot_product_attention
@@ -314,7 +314,7 @@ def test_attention_overheard_on_a_cpu_is_stock_attention(dtype, inference):
         if mask is not None:
             added = torch.zeros(seen.shape).masked_fill(~seen, -torch.inf)
             score = score + (added if mask is seen else mask.double())
-        lse = OverhearOnCPU(
+        lse = CpuLseCapture(
             attention_hook.Call(0, torch.nn.Identity(), query, key, value, None, False, 1.0)
         ).lse(query)
         assert lse is not None
@@ -322,27 +322,27 @@ def test_attention_overheard_on_a_cpu_is_stock_attention(dtype, inference):
         torch.testing.assert_close(lse.double(), score.logsumexp(-1), rtol=near, atol=near)
 
 
-def test_where_attention_has_no_kernel_nothing_is_heard():
+def test_lse_capture_returns_none_without_a_kernel():
     """SDPA's plain arithmetic, which keeps no log-sum-exp, gives what it gives."""
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
-    from floatscope.attention.overhear import OverhearOnCPU
+    from floatscope.attention.lse_capture import CpuLseCapture
     from floatscope.models import attention_hook
 
     q = torch.randn(1, 2, 5, 8)
     call = attention_hook.Call(0, torch.nn.Identity(), q, q, q, None, False, 8**-0.5)
     with torch.inference_mode(), sdpa_kernel(SDPBackend.MATH):
         stock = attention_hook.compute_attention(call)
-        with OverhearOnCPU(call) as ear:
+        with CpuLseCapture(call) as ear:
             heard = attention_hook.compute_attention(call)
     assert torch.equal(stock, heard) and ear.lse(q) is None
 
 
 @pytest.mark.parametrize("mask", [None, "some"])
 @pytest.mark.parametrize("heads", [4, 2])
-def test_transformers_own_function_is_what_listens(mask, heads):
+def test_lse_capture_patches_the_transformers_function(mask, heads):
     """Its code, whatever it does around SDPA; afterwards the call is as it was."""
-    from floatscope.attention.overhear import OverhearOnCPU
+    from floatscope.attention.lse_capture import CpuLseCapture
     from floatscope.models import attention_hook
 
     generator = torch.Generator().manual_seed(0)
@@ -353,26 +353,26 @@ def test_transformers_own_function_is_what_listens(mask, heads):
     call = attention_hook.Call(0, module, query, key, value, seen, mask is None, 0.3)
     with torch.inference_mode():
         stock = attention_hook.compute_attention(call)
-        with OverhearOnCPU(call) as ear:
+        with CpuLseCapture(call) as ear:
             heard = attention_hook.compute_attention(call)
     assert torch.equal(stock, heard) and call.attention is None
     assert ear.lse(query) is not None and ear.lse(query) is None  # it is given once
 
 
 @pytest.mark.parametrize("family", ["LLaDA", "Dream"])
-def test_layers_measured_together_are_what_they_are_alone(models, family, monkeypatch):
+def test_layers_measured_together_equal_single_layers(models, family, monkeypatch):
     """With room for all of them, or for one at a time; and the room is given back."""
-    from floatscope.attention.cpu import together
+    from floatscope.attention.cpu import layer_batch
 
     model, sampler = models[family], fs.Confidence(steps=2, length=4)
     keep, found = ["mass", "groups", "entropy", "flow"], []
     for short, room in ((0, 1), (1 << 17, 1 << 21), (1 << 17, 1)):
-        monkeypatch.setattr(together, "_SHORT", short)
-        monkeypatch.setattr(together, "_ROOM", room)
-        monkeypatch.setattr(together, "_kept", threading.local())
+        monkeypatch.setattr(layer_batch, "_SHORT", short)
+        monkeypatch.setattr(layer_batch, "_ROOM", room)
+        monkeypatch.setattr(layer_batch, "_thread_memory", threading.local())
         both = model.trace(["Hello there", "there Hello"], sampler, keep=keep, heads=[1, 2])
         found.append(both[1])
-        assert (getattr(together._kept, "room", None) is not None) == (short > 0)
+        assert (getattr(layer_batch._thread_memory, "room", None) is not None) == (short > 0)
     for name in ("column_sum", "entropy", "flow"):
         alone, *others = (trace.data[name].values for trace in found)
         for other in others:

@@ -115,7 +115,7 @@ def test_tracing_finds_layer_position_and_step(planted, finished):
     assert f"enters at step {planted.step}" in finished.sentences["tracing"][0]
 
 
-def test_an_answer_that_goes_by_way_of_others_is_found_out(data, tmp_path):
+def test_tracing_detects_an_answer_that_passes_through_other_positions(data, tmp_path):
     """Every colon reads the letter, and the answer's row reads the colons: nothing comes straight."""
     planted = planted_copy(tmp_path / "model", relay=True)
     found = done(planted, data, tmp_path / "run", "tracing")
@@ -126,14 +126,14 @@ def test_an_answer_that_goes_by_way_of_others_is_found_out(data, tmp_path):
     assert float(between.sum()) > 0.5  # other groups have it there
 
 
-def test_a_run_of_them_is_a_run_like_any_other(finished, planted):
+def test_a_run_of_causal_studies_is_stored_and_reported_like_others(finished, planted):
     """Resumed without work, verified byte for byte, and on a page that names the family."""
     from floatscope.report.build import render_report
     from floatscope.studies.verifying import verify
 
     again, _ = run(finished.request, finished.run.directory)
     assert again.computed == 0
-    checked = {one.what.split(",")[0]: one for one in verify(finished.run.directory, sample=3)}
+    checked = {one.work.split(",")[0]: one for one in verify(finished.run.directory, sample=3)}
     assert "experiment" in checked and all(one.exact for one in checked.values())
     found = Findings(finished.run.directory)
     html = render_report(found)
@@ -146,7 +146,7 @@ def test_a_run_of_them_is_a_run_like_any_other(finished, planted):
     assert request_of(asked) == finished.request
 
 
-def test_they_run_where_they_are_named_and_nowhere_else():
+def test_causal_studies_run_only_by_name():
     request, _ = demo_request()
     kinds = {shard.spec["kind"] for shard in plan(request).shards}
     assert kinds == {"trace", "ask"} and not {"ablation", "tracing", "lens"} & set(by_default())
@@ -157,7 +157,7 @@ def test_they_run_where_they_are_named_and_nowhere_else():
     assert not plan(running_text).shards
 
 
-def test_too_few_records_for_choosing_heads_is_said_first(planted, data, tmp_path):
+def test_too_few_records_for_choosing_heads_are_refused_before_the_run(planted, data, tmp_path):
     fields = {"studies": ["ablation"], "models": [str(planted.path)], "data": str(data), "limit": 2}
     with pytest.raises(UsageError, match="28 usable records, 21 are to be asked and 8 more"):
         run(request_of(fields | {"questions": 21, "length": 3}), tmp_path)
@@ -171,13 +171,13 @@ def patched(model, ids, patch):
     prompt, canvas = Encoded(tuple(ids), ("prompt",) * len(ids)), torch.tensor([ids])
     size = len(ids)
     with patch(model), torch.inference_mode():
-        state = State.of(model, [prompt], canvas, (size, size), prompt_end=size)
+        state = State.build(model, [prompt], canvas, (size, size), prompt_end=size)
         with notify_edits(model, state):
             return model.forward(canvas, torch.tensor([4, 8]), state.visible)[0]
 
 
 @pytest.mark.parametrize("family", ["LLaDA", "Dream", "Llama"])
-def test_each_swap_is_what_a_patch_would_do(family, tmp_path):
+def test_each_swap_equals_a_patch(family, tmp_path):
     model = fs.load(tiny.write(family, tmp_path / family), dtype="float64")
     rng = np.random.default_rng(0)
     clean, other = ([int(i) for i in rng.integers(5, 30, 9)] for _ in range(2))
@@ -226,7 +226,7 @@ def test_q_values_are_the_levels_at_which_a_head_is_listed():
         np.testing.assert_array_equal(q <= level, benjamini_hochberg(p, level))
 
 
-def test_matched_heads_put_out_as_much_as_the_chosen_ones():
+def test_matched_heads_have_the_output_norm_of_the_chosen_heads():
     rng = np.random.default_rng(1)
     score, norm = rng.random((6, 8)), rng.lognormal(size=(6, 8))
     chosen = strongest(score, 6)
@@ -307,7 +307,7 @@ def test_the_output_norm_of_a_head_is_what_it_writes(tmp_path):
         torch.testing.assert_close(means.norm[layer], written, rtol=1e-5, atol=1e-6)
 
 
-def test_an_answer_is_replaced_as_a_word_of_its_own():
+def test_corruption_replaces_only_complete_words():
     record = fs.tasks.Record("r", "who?", ("Ann",), (Passage("Ann and Anna, Ann.", gold=True),))
     assert corrupted(record, "Ann", "Bo").passages[0].text == "Bo and Anna, Bo."
 
@@ -352,7 +352,7 @@ def test_one_word_that_the_prompt_decides_is_at_the_null_of_other_places():
     assert np.isnan(float(Foresight().summarise(single, "m")["elsewhere"]))
 
 
-def test_networks_are_not_each_others_null():
+def test_the_null_of_a_network_uses_only_its_own_prompts():
     """Two untrained networks on the same prompts: each says its one word, and neither knows anything."""
     both = [
         decoding([[word] * 3] * 3, [word] * 3, [0, 1, 2]).assign_attrs(id=prompt)
@@ -382,7 +382,7 @@ def test_a_control_is_asked_about_tokens_of_its_own_decoding(planted, data, tmp_
     assert (trained != own["final"].values).any()  # the trained network reveals other tokens
 
 
-def test_rounding_is_no_spread(planted, data, tmp_path, finished):
+def test_rounding_errors_do_not_count_as_spread(planted, data, tmp_path, finished):
     """Two questions that agree to the last digits do not decide claim 12."""
     theta = finished.claims["tracing"][0].numbers[0]
     assert theta.n == QUESTIONS and theta.high == 1
@@ -401,7 +401,7 @@ def test_a_causal_model_alone_is_traced_and_decides_nothing(data, tmp_path):
     assert found.claims["tracing"][0].verdict == "not testable"
 
 
-def test_nothing_to_ask_is_said_first(planted, tmp_path):
+def test_a_task_without_answers_is_refused_before_the_run(planted, tmp_path):
     fields = {"studies": ["ablation", "tracing"], "models": [str(planted.path)], "view": 0}
     with pytest.raises(UsageError, match="neither right nor wrong"):
         run(request_of(fields | {"data": "long:summary"}), tmp_path)

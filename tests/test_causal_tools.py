@@ -77,7 +77,7 @@ def test_ablated_heads_put_out_zero_or_their_mean(exact, means, family, steps):
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_resampled_heads_say_what_they_said_in_rows_of_another_prompt(exact, family):
+def test_resampled_heads_output_rows_of_another_prompt(exact, family):
     model = exact[family]
     prompts = [PROMPT, *OTHERS]  # the first is never drawn for itself
     reference = fs.interventions.HeadRows.of(model, prompts, heads=HEADS)
@@ -128,7 +128,7 @@ def test_a_batch_with_padding_is_ablated_as_each_alone(exact, means, family, to)
     one = fs.interventions.AblateHeads(HEADS, to, reference=reference)
     prompts = [PROMPT, fs.Prompt.rag("So?", ["No."], gold=0)]
     cut = fs.interventions.CutEdges(queries="answer", keys="gold")
-    with fs.interventions.Together((one, fs.interventions.MaskValues(positions=0), cut))(model):
+    with fs.interventions.Combined((one, fs.interventions.MaskValues(positions=0), cut))(model):
         together = model.trace(prompts, sampler, keep="mass")
         alone = [model.trace(prompt, sampler, keep="mass") for prompt in prompts]
     for one, other in zip(together, alone, strict=True):
@@ -158,7 +158,7 @@ def test_a_mean_over_the_row_itself_changes_nothing(models, family):
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_many_sets_in_one_forward_are_as_one_by_one(exact, means, family):
+def test_many_sets_in_one_forward_equal_separate_forwards(exact, means, family):
     model = exact[family]
     ids = [*model.encode(PROMPT).ids, *([model.mask_id] * 2 if model.is_diffusion else [7, 9])]
     rows = [3, len(ids) - 1]
@@ -191,7 +191,7 @@ def _read_logits(model, ids, rows, intervention):
     prompt = Encoded(tuple(ids), ("prompt",) * len(ids))
     canvas = torch.tensor([ids])
     with intervention(model), torch.inference_mode():
-        state = State.of(model, [prompt], canvas, (len(ids), len(ids)), prompt_end=len(ids))
+        state = State.build(model, [prompt], canvas, (len(ids), len(ids)), prompt_end=len(ids))
         with notify_edits(model, state):
             return model.forward(canvas, torch.tensor(rows), state.visible)[0]
 
@@ -226,7 +226,7 @@ def chosen(model, ids, test):
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("to", ["zero", "mean"])
 @pytest.mark.parametrize("heads", [None, [1, 2]])
-def test_values_are_gone_and_weights_are_not(exact, family, to, heads):
+def test_masked_values_vanish_and_weights_stay(exact, family, to, heads):
     """Heads 1 and 2 share keys and values with others in the families with grouped heads."""
     model = exact[family]
 
@@ -244,7 +244,7 @@ def test_values_are_gone_and_weights_are_not(exact, family, to, heads):
 
     gold = fs.interventions.MaskValues(regions="gold", to=to, heads=heads, layers=[0, 2])
     first = fs.interventions.MaskValues(positions=0, to=to, heads=heads, layers=[0, 2])
-    agrees(model, fs.interventions.Together((gold, first)), PROMPT, brief(model), edit)
+    agrees(model, fs.interventions.Combined((gold, first)), PROMPT, brief(model), edit)
 
 
 def test_the_weights_of_a_layer_stay_while_its_values_go(models):
@@ -286,11 +286,11 @@ def test_edges_are_cut_at_both_ends(exact, family):
         queries="question", query_classes="punctuation", keys="gold", layers=1, heads=[1, 2, 3]
     )
     answer = fs.interventions.CutEdges(queries="answer", keys="gold", layers=1, heads=[1, 2, 3])
-    agrees(model, fs.interventions.Together((punctuation, answer)), PROMPT, brief(model), edit)
+    agrees(model, fs.interventions.Combined((punctuation, answer)), PROMPT, brief(model), edit)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_edges_and_masked_tokens_are_one_thing(models, family):
+def test_cutting_all_edges_to_tokens_equals_masking_them(models, family):
     model, sampler = models[family], brief(models[family])
     same = [
         fs.interventions.MaskTokens(regions="gold", classes="content", queries="question"),
@@ -314,7 +314,7 @@ def test_names_of_positions_by_hand(models):
         fill = 9 if model.mask_id is None else model.mask_id
         canvas = lay_out(model, prompts, 2, fill)
         canvas[:, 4] = 9
-        state = State.of(model, prompts, canvas, (3, 5), prompt_end=3)
+        state = State.build(model, prompts, canvas, (3, 5), prompt_end=3)
         masked = [3] if model.is_diffusion else []
         shift = model.shift
         expected = {
@@ -326,10 +326,10 @@ def test_names_of_positions_by_hand(models):
             "predicting": [list(range(3 - shift, 5))] * 2,
         }
         for name, places in expected.items():
-            flags = Selection(model, name).of(state)
+            flags = Selection(model, name).find(state)
             assert [one.nonzero().flatten().tolist() for one in flags] == places, name
-        assert Selection(model, positions=-1).of(state).nonzero().tolist() == [[0, 2], [1, 2]]
-        assert Selection(model).of(state).sum(-1).tolist() == [5, 3]
+        assert Selection(model, positions=-1).find(state).nonzero().tolist() == [[0, 2], [1, 2]]
+        assert Selection(model).find(state).sum(-1).tolist() == [5, 3]
 
 
 def test_a_row_keeps_its_only_keys(llama):
@@ -339,14 +339,14 @@ def test_a_row_keeps_its_only_keys(llama):
     np.testing.assert_array_equal(during.mass, llama.read("Go on.", keep=["mass"]).mass)
 
 
-def test_one_inside_another_is_proven_by_itself(models):
+def test_an_intervention_inside_another_is_proven_separately(models):
     """What is in force already needs prompts, with a gold passage at that; a random text is none."""
     for model in (models["LLaDA"], models["Llama"]):
         gold, head = (
             fs.interventions.MaskTokens(regions="gold"),
             fs.interventions.AblateHeads(((1, 0),)),
         )
-        with fs.interventions.Together((head, gold))(model):
+        with fs.interventions.Combined((head, gold))(model):
             together = model.trace(PROMPT, brief(model), keep="mass")
         with gold(model), head(model):
             assert len(model.edits) == 2
@@ -358,7 +358,7 @@ def test_one_inside_another_is_proven_by_itself(models):
 # What is typed, and what is refused
 
 
-def test_as_a_person_types_it():
+def test_typed_interventions_are_parsed():
     assert intervention_of(
         "ablate-heads:heads=3.1|4.0,to=zero,steps=0:4"
     ) == fs.interventions.AblateHeads(((3, 1), (4, 0)), "zero", slice(0, 4))
@@ -395,7 +395,7 @@ def test_as_a_person_types_it():
         (fs.interventions.CutEdges(queries="gold", key_classes="verbs"), "no token class 'verbs'"),
     ],
 )
-def test_refused_before_anything_runs(llada, wrong, says):
+def test_invalid_settings_are_refused_before_anything_runs(llada, wrong, says):
     with pytest.raises(UsageError) as caught, wrong(llada):
         raise AssertionError("in force")
     import re
@@ -405,7 +405,7 @@ def test_refused_before_anything_runs(llada, wrong, says):
 
 def test_references_that_do_not_fit_are_refused(llada, means):
     few = fs.interventions.HeadRows.of(llada, OTHERS, heads=((0, 0),))
-    with pytest.raises(UsageError, match="nothing of head 1 of layer 0"):
+    with pytest.raises(UsageError, match="no outputs of head 1 of layer 0"):
         fs.interventions.AblateHeads(((0, 1),), "resample", reference=few).check(llada)
     alone = fs.interventions.HeadRows.of(llada, ["Short."], heads=((0, 0),))
     one = fs.interventions.AblateHeads(((0, 0),), "resample", reference=alone)

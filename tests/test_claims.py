@@ -15,7 +15,7 @@ from floatscope.measures.result import Result, summarise
 from floatscope.report import page
 from floatscope.stats.groups import groups
 from floatscope.studies import STUDIES
-from floatscope.studies.anchored import moves, together
+from floatscope.studies.anchored import align_prompts, count_moves
 from floatscope.studies.claim import VERDICTS, Number, as_json
 from floatscope.studies.findings import _order
 from floatscope.studies.library.geometry import _by_kind, _control, _networks, leave_one_out
@@ -65,11 +65,11 @@ def measured(value, n=40, level=1 - 0.05 / 14):
 )
 def test_the_whole_interval_decides(low, high, verdict):
     assert outcome(RULE, theta(low, high))[0] == verdict
-    below = Rule("1", "x", "x", delta=-2.0, more=False)
+    below = Rule("1", "x", "x", delta=-2.0, above=False)
     assert outcome(below, theta(-high, -low))[0] == verdict
 
 
-def test_a_straddling_interval_is_no_refutation_and_says_what_would_decide():
+def test_an_interval_around_delta_is_undecided_and_names_the_needed_examples():
     verdict, why = outcome(RULE, measured(2.2))
     assert verdict == "undecided" and "examples would decide (power 80 %)" in why
     # Twice as far from δ, a quarter of the examples.
@@ -86,7 +86,7 @@ def test_samples_stay_out_of_written_summaries():
     assert "sample" not in written and '"level": 0.996' in written
 
 
-def test_what_untrained_weights_earn_is_no_finding():
+def test_an_effect_within_that_of_untrained_weights_does_not_hold():
     asks = Rule("1", "x", "x", delta=2.0, untrained=True)
     assert outcome(asks, theta(3, 4), theta(1, 1.5))[0] == "holds"
     verdict, why = outcome(asks, theta(3, 4), theta(2.5, 3.5))
@@ -96,10 +96,10 @@ def test_what_untrained_weights_earn_is_no_finding():
     assert outcome(asks, theta(1, 1.5), theta(2.5, 3.5))[0] == "refuted"
 
 
-def test_a_bar_comes_before_all_numbers():
+def test_a_bar_makes_a_claim_not_testable_whatever_its_numbers():
     claim = judge(RULE, "study", theta(3, 4), bar="At the ceiling: ask harder questions.")
     assert claim.verdict == "not testable" and claim.why.startswith("At the ceiling")
-    assert claim.plain == "Not tested: whether this is true of these models."
+    assert claim.plain == "This run does not test whether water is wet."
     assert judge(RULE, "study", None).verdict == "not testable"
     assert judge(RULE, "study", theta(3, 4)).plain == "Wet."
     assert judge(RULE, "study", theta(0, 1)).plain == "Dry."
@@ -116,8 +116,8 @@ def test_other_choices_are_judged_by_the_same_rule():
     assert vary("another", RULE, None).verdict == "not testable"
 
 
-def test_every_claim_is_put_before_the_run():
-    rules = [rule for name in STUDIES.own for rule in STUDIES[name].rules]
+def test_every_claim_has_a_rule_before_the_run():
+    rules = [rule for name in STUDIES.builtin for rule in STUDIES[name].rules]
     by_family = {
         name: sorted((r.number for r in rules if r.family == name), key=_order)
         for name in {r.family for r in rules}
@@ -145,7 +145,7 @@ def test_delta_is_a_share_of_the_layers_where_that_is_more(layers, delta):
     assert RULE.for_layers(layers) == RULE
 
 
-def test_each_family_is_right_together():
+def test_levels_are_corrected_within_each_family():
     """More questions of another kind leave the literature's claims, and their words, as they were."""
     asks = Rule("99", "x", "x", delta=2.0, family=CAUSAL)
     assert "the 98.3% interval" in asks.words() and "the 99.6% interval" in RULE.words()
@@ -183,7 +183,7 @@ def test_page_says_the_level_of_each_family(monkeypatch):
 def test_moves_count_only_places_that_have_an_anchor():
     nan = np.nan
     place = np.array([[1, 1, 2, nan, 2], [nan, nan, nan, nan, 3], [1, 2, 3, 4, 5.0]])
-    np.testing.assert_allclose(moves(place, 1), [1 / 3, nan, 1.0])
+    np.testing.assert_allclose(count_moves(place, 1), [1 / 3, nan, 1.0])
 
 
 def test_leaving_one_out_of_a_mean_gives_the_mean_and_its_error():
@@ -239,8 +239,8 @@ def test_two_prompts_of_one_name_are_not_paired():
     each = [xr.Dataset({"x": 1.0}), xr.Dataset({"x": 2.0})]
     made = summarise(each, None, "m", {})
     twice = Result(made.data, None, made.examples.assign_coords(example=["a", "a"]), "m")
-    with pytest.raises(UsageError, match="every id once"):
-        together(twice, twice)
+    with pytest.raises(UsageError, match="ids must be unique"):
+        align_prompts(twice, twice)
 
 
 @pytest.mark.parametrize("number", ["1", "2", "4", "5", "6a", "6b"])
@@ -253,7 +253,7 @@ def test_the_planted_truth_is_found(number):
 
 
 @pytest.mark.parametrize("number", ["1", "2", "4", "5", "6a", "6b"])
-def test_noise_wins_nothing(number):
+def test_no_claim_holds_for_untrained_models(number):
     """Models that are as untrained as their controls: by the rules before, claims 1, 4 and 5 held."""
     claim = draw(number, NOISE, np.random.default_rng([*number.encode()]), n=24, size=24)
     assert claim.verdict in ("refuted", "undecided", "not testable"), claim.why

@@ -140,7 +140,9 @@ def test_a_random_control_follows_its_anchor_and_is_uniform():
     picks[:, 0, 5] = picks[:, 1, 5] = picks[:, 1, 2] = True  # two layers, say: both chose 5
     pool = torch.ones(prompts, 1, n, dtype=torch.bool)
     pool[..., 0] = False
-    other = controls.others("random", picks, pool, torch.rand(prompts, n, generator=generator))
+    other = controls.pick_controls(
+        "random", picks, pool, torch.rand(prompts, n, generator=generator)
+    )
     alone, both = other[:, 0], other[:, 1]
     assert ((alone & both).any(-1) | alone[:, 2]).all()  # (2 was itself chosen in the other layer)
     assert (both.sum(-1) == 2).all() and not (other & picks).any()
@@ -152,13 +154,13 @@ def test_a_random_control_follows_its_anchor_and_is_uniform():
 
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 10**6), st.integers(1, 5), st.sampled_from([0.05, 0.3, 2.0]))
-def test_a_control_of_equal_mass_is_as_near_as_it_says(seed, k, concentration):
+def test_a_control_of_equal_mass_keeps_its_error_bound(seed, k, concentration):
     rng = np.random.default_rng(seed)
     total = torch.tensor(rng.dirichlet(np.full(30, concentration), size=(2, 3)) * 30)
     pool = torch.ones(2, 1, 30, dtype=torch.bool)
     pool[1, :, :6] = False
     picked = columns.top(total.float(), pool, k)
-    other = controls.others("mass", picked, pool, torch.zeros(2, 30), total.float())
+    other = controls.pick_controls("mass", picked, pool, torch.zeros(2, 30), total.float())
     assert not (other & picked).any() and not (other & ~pool).any()
     for b in range(2):
         for h in range(3):
@@ -209,7 +211,7 @@ def test_the_first_position_alone(models, family):
     "spec",
     ["mask-columns:k=3,heads=1|3", "mask-columns:k=2,hold=false", "mask-tokens:regions=gold"],
 )
-def test_what_was_hidden_is_said(models, family, spec):
+def test_the_trace_reports_what_was_hidden(models, family, spec):
     """Against float64 weights of every layer's own q and k, without the mask."""
     model = models[family]
     edit = intervention_of(spec)
@@ -230,8 +232,8 @@ def test_what_was_hidden_is_said(models, family, spec):
     assert box[0].info["hidden_share"] > 0 and box[0].info["hidden_columns"] > 0
 
 
-def test_several_maskings_are_told_apart(llada):
-    with fs.interventions.Together(
+def test_reports_of_several_maskings_are_numbered(llada):
+    with fs.interventions.Combined(
         (fs.interventions.MaskColumns(k=1), fs.interventions.MaskColumns(k=3))
     )(llada):
         info = llada.generate(PROMPT, fs.Confidence(length=2)).info
@@ -248,7 +250,7 @@ def test_a_cache_changes_nothing_and_the_prompt_is_masked_too(exact, family):
         ids = list(encoded.ids)
         for step in range(length):
             canvas = torch.tensor([ids])
-            state = State.of(
+            state = State.build(
                 *(model, [encoded], canvas, (len(ids), len(ids) + 1)),
                 prompt_end=len(encoded.ids),
                 step=step,
@@ -293,7 +295,7 @@ def test_every_rank_is_the_same_where_every_row_sees_every_key(models, family):
     assert torch.equal(texts[0], texts[1]) and torch.equal(texts[0], texts[2])
 
 
-def test_answers_say_what_was_hidden(llada, tmp_path):
+def test_answers_report_what_was_hidden(llada, tmp_path):
     records = fs.tasks.world_records("world:one", 2)
     spec = {"sampler": fs.Confidence(length=2), "intervention": fs.interventions.MaskColumns(k=2)}
     first = fs.evaluate(llada, records, **spec, keep=tmp_path / "kept")

@@ -56,7 +56,7 @@ def test_an_existing_trace_is_not_overwritten(checkpoints, tmp_path, ended):
     assert "exists" in done.stderr
 
 
-def test_an_interrupt_is_130(checkpoints, ended, monkeypatch):
+def test_an_interrupt_exits_with_130(checkpoints, ended, monkeypatch):
     for said in ("", "stopped: 2 of 3 [shards] are stored"):
 
         def interrupted(*args, said=said, **options):
@@ -152,7 +152,7 @@ def test_a_bad_line_of_a_prompt_file_is_named(checkpoints, tmp_path, ended):
     assert "line 2" in done.stderr
 
 
-def test_a_model_that_is_not_there(ended):
+def test_a_missing_model_is_an_error_with_a_remedy(ended):
     done = ended("trace", "--model", "./nowhere", "--prompt", "x")
     assert done.returncode == 3
     assert "no such model" in done.stderr
@@ -228,14 +228,14 @@ def test_frequencies_are_counted(ended, tmp_path):
     ("command", "registry"),
     [("interventions", INTERVENTIONS), ("measures", MEASURES), ("studies", STUDIES)],
 )
-def test_every_registered_one_is_listed(ended, command, registry):
+def test_every_registered_method_is_listed(ended, command, registry):
     listed = ended(command)
     assert listed.returncode == 0
     for name in registry:
         assert name in listed.stdout
 
 
-def test_gpus_are_ray_s_to_give(ended, tmp_path, monkeypatch):
+def test_gpus_of_workers_are_assigned_by_ray(ended, tmp_path, monkeypatch):
     """One worker a GPU, whatever the engine; which GPU a worker of Ray's has is not said from here."""
     from floatscope.cli.study import _default_workers
     from floatscope.studies import run as runs
@@ -286,7 +286,7 @@ def test_how_long_a_run_waits_is_a_flag_and_a_lost_worker_is_told_of(ended, tmp_
         done = ended(
             "study", "--model", "pair/mdm", "--engine", f"local,{key}=0", "--out", tmp_path
         )
-        assert done.returncode == 2 and "Give it some seconds" in done.stderr
+        assert done.returncode == 2 and "Give a positive number of seconds" in done.stderr
 
 
 def test_the_command_on_a_page_asks_for_the_same_run(ended, monkeypatch):

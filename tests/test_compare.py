@@ -116,7 +116,7 @@ def test_results_that_cannot_be_compared_are_refused():
         compare(a, fs.measures.Absorption(rule=fs.anchors.Robust())(trace))
     with pytest.raises(fs.UsageError, match="of 2 and 2 no id is in all"):
         compare(a, sinks([0.5, 0.6], start=2), paired=True)
-    with pytest.raises(fs.UsageError, match="stands 2 times in list 1"):
+    with pytest.raises(fs.UsageError, match="occurs 2 times in list 1"):
         compare(
             fs.measures.Absorption()([trace] * 2), fs.measures.Absorption()([trace]), paired=True
         )

@@ -14,8 +14,8 @@ from floatscope import cli
 from floatscope.errors import UsageError
 from floatscope.models import tiny
 from floatscope.studies import request_of
-from floatscope.studies.claim import Number, curve_said
-from floatscope.studies.comparison import Unit, _compared, compare
+from floatscope.studies.claim import Number, describe_curve
+from floatscope.studies.comparison import Unit, _compare_claim, compare
 from floatscope.studies.numbers import number
 from floatscope.studies.registration import NAME
 from floatscope.studies.run import run
@@ -34,19 +34,19 @@ def unit(name, mean, rule=RULE, n=24, control=None, **more):
 
 def test_five_units_have_a_mean_with_a_verdict():
     several = [unit(f"model {i}", 0.5 + 0.02 * i) for i in range(5)]
-    found = _compared(RULE, several)
+    found = _compare_claim(RULE, several)
     assert found.verdict == "holds" and found.effects.units == 5
     assert found.mean.value == pytest.approx(0.54, abs=1e-3)
     assert found.mean.low > 0.1 and found.mean.level == RULE.level
     assert [u.claim.verdict for u in found.units] == ["holds"] * 5
-    low = _compared(RULE, [unit(f"model {i}", -0.5 + 0.02 * i) for i in range(5)])
+    low = _compare_claim(RULE, [unit(f"model {i}", -0.5 + 0.02 * i) for i in range(5)])
     assert low.verdict == "refuted"
 
 
 def test_units_that_differ_are_undecided_although_each_is_decided():
     """Prompts of one model say nothing about the next model."""
     several = [unit(f"model {i}", mean) for i, mean in enumerate((-0.6, 0.7, -0.4, 0.9, 0.6))]
-    found = _compared(RULE, several)
+    found = _compare_claim(RULE, several)
     assert {u.claim.verdict for u in found.units} == {"holds", "refuted"}
     assert found.verdict == "undecided" and found.effects.i2 > 0.9 and found.effects.tau > 0.3
 
@@ -54,21 +54,21 @@ def test_units_that_differ_are_undecided_although_each_is_decided():
 def test_fewer_than_five_are_listed_without_a_verdict():
     several = [unit(f"model {i}", 0.5) for i in range(4)]
     one_more = Unit("no interval", judge(RULE, "study", None), ("x",))
-    found = _compared(RULE, [*several, one_more])
+    found = _compare_claim(RULE, [*several, one_more])
     assert found.mean is None and found.verdict == "" and len(found.units) == 5
     assert "4 of 5 units" in found.why and "without a verdict" in found.why
 
 
 def test_the_same_weights_are_one_unit():
     several = [replace(unit(f"run {i}", 0.5), weights=("same",)) for i in range(5)]
-    found = _compared(RULE, several)
+    found = _compare_claim(RULE, several)
     assert found.verdict == "" and "same weights" in found.why
 
 
 def test_units_with_different_smallest_effects_are_listed():
     other = replace(RULE, delta=0.2)
     several = [unit(f"model {i}", 0.5, rule=RULE if i else other) for i in range(6)]
-    found = _compared(RULE, several)
+    found = _compare_claim(RULE, several)
     assert found.verdict == "" and "δ = 10.0 points, 20.0 points" in found.why
 
 
@@ -77,8 +77,10 @@ def test_untrained_weights_are_averaged_too():
     for earned, verdict in ((0.0, "holds"), (0.5, "undecided")):
         control = Number("untrained", earned, earned - 0.02, earned + 0.02, None, "points", 24)
         several = [unit(f"m{i}", 0.5 + 0.01 * i, rule, control=control) for i in range(5)]
-        assert _compared(rule, several).verdict == verdict
-    assert _compared(rule, [unit(f"m{i}", 0.5, rule) for i in range(5)]).verdict == "not testable"
+        assert _compare_claim(rule, several).verdict == verdict
+    assert (
+        _compare_claim(rule, [unit(f"m{i}", 0.5, rule) for i in range(5)]).verdict == "not testable"
+    )
 
 
 def test_counts_with_equal_ends_have_a_mean():
@@ -87,10 +89,10 @@ def test_counts_with_equal_ends_have_a_mean():
     claims = [
         judge(rule, "s", Number("θ", k, k, k, None, "layers", 24, rule.level)) for k in counts
     ]
-    found = _compared(rule, [Unit(str(i), claim, (str(i),)) for i, claim in enumerate(claims)])
+    found = _compare_claim(rule, [Unit(str(i), claim, (str(i),)) for i, claim in enumerate(claims)])
     assert found.verdict == "holds" and found.effects.tau > 0.5
     assert found.mean.value == pytest.approx(5.8)
-    assert curve_said(claims[0].curve).startswith(
+    assert describe_curve(claims[0].curve).startswith(
         "The claim holds for δ up to 5 layers, is refuted for δ above 5 layers"
     )
 
@@ -110,7 +112,7 @@ def test_the_mean_over_units_stays_in_the_range_of_its_quantity(number, unit_nam
         rule = replace(RULE, number=name, unit=unit_name if name == number else "nats")
         thetas = [Number("θ", v, v - 0.05, v + 0.05, None, "", 24, rule.level) for v in values]
         claims = [judge(rule, "s", theta) for theta in thetas]
-        return _compared(rule, [Unit(str(i), one, (str(i),)) for i, one in enumerate(claims)])
+        return _compare_claim(rule, [Unit(str(i), one, (str(i),)) for i, one in enumerate(claims)])
 
     free, found = compared("no range"), compared(number)
     assert free.mean.low < ends[0] or free.mean.high > ends[1]

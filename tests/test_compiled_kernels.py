@@ -38,7 +38,7 @@ def compiled(tmp_path_factory):
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def test_what_is_stored_is_of_these_kernels():
+def test_stored_digest_matches_the_kernels():
     """Compiling them all takes half a minute: it is done when one of them has changed."""
     stored = json.loads(compile_kernels.STORE.read_text())
     remedy = "the kernels have changed: run python tests/compile_kernels.py --store"

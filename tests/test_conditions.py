@@ -29,13 +29,13 @@ def texts(record):
 
 def clean(record):
     """No distractor holds an answer."""
-    others = [p for p in record.passages if not p.kept]
+    others = [p for p in record.passages if not p.is_required]
     return not any(contains(f"{p.title} {p.text}", record.answers) for p in others)
 
 
 @settings(max_examples=150, deadline=None)
 @given(st.data())
-def test_number_place_and_cleanness(data):
+def test_a_condition_sets_the_number_of_passages_and_the_place_of_gold(data):
     name = data.draw(st.sampled_from(list(SETS)))
     records = SETS[name]
     record = data.draw(st.sampled_from(records))
@@ -47,12 +47,12 @@ def test_number_place_and_cleanness(data):
     assert len(made.passages) == n == len(set(texts(made)))
     assert gold is None or made.gold == gold
     assert made.passages[made.gold] == record.passages[record.gold]
-    assert {p for p in record.passages if p.kept} <= set(made.passages)
+    assert {p for p in record.passages if p.is_required} <= set(made.passages)
     assert clean(made)
     assert (made.id, made.question, made.answers) == (record.id, record.question, record.answers)
 
 
-def test_choices_follow_from_seed_and_id_alone():
+def test_drawn_passages_depend_on_seed_and_id_alone():
     shuffled = list(WORLD)
     random.Random(0).shuffle(shuffled)
     condition = Condition(passages=20, noise=0.5, conflicts=2)
@@ -73,7 +73,7 @@ def test_drawn_distractors_differ_by_record_and_seed():
     assert len(set(draws)) > 70  # of 80
 
 
-def test_more_keeps_what_less_had():
+def test_more_passages_include_those_of_fewer_passages():
     for record in ORACLE:
         few = set(texts(Condition(passages=4).apply(record, ORACLE)))
         assert few < set(texts(Condition(passages=8).apply(record, ORACLE)))
@@ -94,12 +94,12 @@ def test_own_distractors_come_first_and_in_order():
     assert len({tuple(t for t in texts(m) if t in own) for m in sweep}) == 1
 
 
-def test_the_drawn_place_of_gold_is_anywhere():
+def test_the_drawn_place_of_gold_covers_all_places():
     made = [Condition(passages=4).apply(r, WORLD) for r in WORLD]
     assert {m.gold for m in made} == {0, 1, 2, 3}
 
 
-def test_gold_alone_moves_gold_alone():
+def test_setting_gold_moves_only_the_gold_passage():
     for record in HOPS:
         same = Condition(gold=record.gold).apply(record)
         assert same.passages == record.passages
@@ -110,7 +110,7 @@ def test_gold_alone_moves_gold_alone():
     assert Condition(question_first=True, extra_masks=8).apply(HOPS[0]) is HOPS[0]
 
 
-def test_noise_is_irrelevant():
+def test_noise_passages_share_no_content_word_with_the_question():
     for record in WORLD:
         quiet = Condition(passages=9, gold=4).apply(record, WORLD)
         loud = Condition(passages=9, gold=4, noise=1).apply(record, WORLD)
@@ -186,12 +186,12 @@ BARE = Record("bare", "Who?", ("I",), where="file.jsonl, line 3")
         (Condition(conflicts=2), WORLD[0], WORLD[:2], "needs 2 conflicting passages; [01] could"),
     ],
 )
-def test_what_cannot_be_done_is_said(condition, record, pool, says):
+def test_impossible_conditions_are_refused_with_a_remedy(condition, record, pool, says):
     with pytest.raises(fs.UsageError, match=says):
         condition.apply(record, pool)
 
 
-def test_conflict_without_a_literal_answer():
+def test_a_conflict_without_a_literal_answer_is_refused():
     record = Record("x", "Which?", ("cat",), (Passage("A category.", gold=True),))
     with pytest.raises(fs.UsageError, match="'x'.*does not contain the answer literally"):
         Condition(conflicts=1).apply(record, WORLD)
@@ -211,12 +211,12 @@ def test_conflict_without_a_literal_answer():
         {"closed_book": True, "question_first": True},
     ],
 )
-def test_conditions_that_make_no_sense(given):
+def test_contradictory_conditions_are_refused(given):
     with pytest.raises(fs.UsageError):
         Condition(**given)
 
 
-def test_names_are_what_one_types():
+def test_the_name_of_a_condition_parses_to_the_condition():
     assert Condition().name == "as-is"
     assert Condition(closed_book=True).name == "closed-book"
     full = Condition(9, 0, 0.5, 2, question_first=True, extra_masks=8, seed=3)

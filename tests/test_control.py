@@ -66,7 +66,7 @@ def test_controls_read_where_their_model_decodes(checkpoints, data):
     assert request_of({"studies": ["floating"], "models": ["pair/mdm"]}).controls == 5
 
 
-def test_a_study_may_do_without(checkpoints, data, monkeypatch):
+def test_controls_are_planned_only_for_studies_that_use_them(checkpoints, data, monkeypatch):
     monkeypatch.setattr(type(STUDIES.named("floating")), "control", False)
     assert controls(request(checkpoints, data)) == [[]] * 4
     both = request(checkpoints, data, studies=("floating", "geometry"), limit=2, controls=1)
@@ -95,7 +95,7 @@ def test_the_control_is_the_permuted_model_as_sharp_as_the_trained_one(found, ch
     assert found.result("absorption", found.mdm, control=6) is None  # controls do not decode
 
 
-def test_models_and_the_viewer_know_the_trained_ones_alone(found):
+def test_models_and_the_viewer_list_only_trained_models(found):
     assert list(found.models) == ["LLaDA", "Llama"]
     assert all("permuted" not in about["name"] for about in found.models.values())
     assert [(model, index) for model, _, _, index in found.shown()] == [("LLaDA", 0), ("Llama", 0)]
@@ -127,7 +127,7 @@ def test_pairs_need_a_common_prompt():
     assert by_example(a, b.assign_coords(example=["x", "y", "z"])) is None
 
 
-def test_tables_say_whose_weights(found):
+def test_tables_have_a_column_of_weights(found):
     table = found.tables["absorption-same"]
     counts = table.groupby(["model", "weights"])["n"].agg(["size", "max"])
     assert counts.loc[("LLaDA", "trained"), "size"] == counts.loc[("LLaDA", "permuted"), "size"]
@@ -152,7 +152,7 @@ def test_figures_draw_the_control_lightly(found):
         )
 
 
-def test_a_run_cut_short_ends_in_the_same_bytes(found, checkpoints, data):
+def test_a_resumed_run_gives_the_same_bytes(found, checkpoints, data):
     def produced():
         return {
             str(file): file.read_bytes()
@@ -171,8 +171,8 @@ def test_a_run_cut_short_ends_in_the_same_bytes(found, checkpoints, data):
     assert produced() == before
 
 
-def test_run_json_says_how_many_and_is_read_back(found):
-    asked = found.run.asked()["request"]
+def test_run_json_holds_the_number_of_controls(found):
+    asked = found.run.read_request()["request"]
     assert asked["controls"] == 2 and Findings(found.run.directory).request == found.request
 
 
@@ -189,7 +189,7 @@ def test_groups_follow_from_ids_alone():
     assert groups([], 2) == [] and groups(["a"], 2) == []
 
 
-def test_groups_do_not_lean_to_any_id():
+def test_groups_favour_no_id():
     """Over seeds, every id is in the first of two groups half of the time."""
     ids = [str(i) for i in range(10)]
     share = np.mean([np.isin(np.arange(10), groups(ids, 5, s)[0]) for s in range(400)], axis=0)

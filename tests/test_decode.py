@@ -54,7 +54,7 @@ def test_the_cache_changes_nothing(exact, family):
 
 
 @pytest.mark.parametrize("name", EVERY)
-def test_records_tell_what_happened(llada, name):
+def test_records_agree_with_the_canvases(llada, name):
     one = llada.generate("Say something.", EVERY[name])
     mask, start = llada.mask_id, len(one.prompt.ids)
     assert (one.canvas[0, start:] == mask).all()
@@ -83,7 +83,7 @@ def test_records_tell_what_happened(llada, name):
 
 
 @pytest.mark.parametrize("kind", [fs.samplers.Remask, partial(fs.samplers.ReMDM, eta=0.1)])
-def test_remasking_really_takes_back(llada, kind):
+def test_remasking_returns_tokens_to_masks(llada, kind):
     one = llada.generate("Say something.", kind(length=16, steps=24, stop_at_eos=False))
     assert (one.change == Change.REMASK).sum() > 0
     assert (one.canvas[-1] != llada.mask_id).all()
@@ -139,7 +139,7 @@ def guess_of(p, masked=None):
         masked=masked,
         place=torch.arange(p.shape[1])[None],
         noise=torch.rand(p.shape[:2]),
-        held=torch.zeros_like(masked),
+        postponed=torch.zeros_like(masked),
     )
 
 
@@ -189,7 +189,7 @@ def test_attention_guided_by_hand():
     coupling = [[9, 4, 1, 0], [4, 9, 2, 0], [1, 2, 9, 0.1], [0, 0, 0.1, 9]]
 
     def taken(done=0.0, masked=None, p=p, coupling=coupling, **fields):
-        heard = {"coupling": torch.tensor([coupling]) / 100, "done": torch.tensor([done])}
+        heard = {"coupling": torch.tensor([coupling]) / 100, "decided_share": torch.tensor([done])}
         guess = dataclasses.replace(guess_of(p, masked), **heard)
         return chosen(fs.samplers.AttentionGuided(**fields), guess)
 
@@ -228,12 +228,14 @@ def test_attention_guided_hears_the_attention_between_masks(exact, family):
         Encoded(tuple(row[pad:lo].tolist()), ("prompt",) * (lo - pad))
         for row, pad in zip(canvas, (0, 2), strict=True)
     ]
-    state = State.of(model, prompts, canvas, (lo, hi), prompt_end=lo)
+    state = State.build(model, prompts, canvas, (lo, hi), prompt_end=lo)
     whole = []
 
     def look(call, proceed):
         none = torch.zeros(2, hi, dtype=torch.long)
-        whole.append(reference.attention(View.of(call, state.visible, Labels(none, 1, none, 1))))
+        whole.append(
+            reference.attention(View.from_call(call, state.visible, Labels(none, 1, none, 1)))
+        )
         return proceed(call)
 
     with attention_hook.attach(model.net, look), listening(model, state, frozenset({1})) as heard:
@@ -396,7 +398,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_bad_samplers_say_what_and_what_to_do(llada, name):
+def test_invalid_samplers_are_refused_with_a_remedy(llada, name):
     sampler, words = BAD[name]
     with pytest.raises(fs.UsageError, match=words.replace("(", r"\(")) as caught:
         llada.generate("Hi", sampler)

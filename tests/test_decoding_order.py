@@ -30,7 +30,7 @@ def from_the_ends(n):
     return [i // 2 if i % 2 == 0 else n - 1 - i // 2 for i in range(n)]
 
 
-def test_left_to_right_and_back():
+def test_left_to_right_is_one_forwards_and_minus_one_backwards():
     found = DecodingOrder()(revealed(range(20)))
     assert found["left_to_right"].item() == pytest.approx(1)
     assert found["boundary"].item() == pytest.approx(0)
@@ -41,7 +41,7 @@ def test_left_to_right_and_back():
     assert back["left_to_right"].item() == pytest.approx(-1)
 
 
-def test_from_the_ends():
+def test_a_decoding_from_the_ends_has_a_boundary_bias():
     """The outer fifths take ranks 1 to 8 of 20, the rest 9 to 20: (4.5 − 14.5) / 20."""
     found = DecodingOrder()(revealed(from_the_ends(20)))
     assert found["boundary"].item() == pytest.approx(-0.5)
@@ -131,14 +131,14 @@ def test_end_tokens_first_are_not_rare_tokens_first(corpus):
     assert found["boundary"].item() < 0  # three of the outer fifths' six places come first
 
 
-def test_content_tokens_first_are_told_from_filling(corpus):
+def test_rare_content_tokens_first_are_not_ends_first(corpus):
     found = filled([3, 1, 2, 0], corpus)  # the rare before the frequent
     assert found["ends_first"].item() == 0 and found["end_or_trivial"].item() == 0.25
     assert found["trivial"].item() == 0 and found["trivial_null"].item() == 0.25
     assert filled([0, 1, 2, 3], corpus)["trivial"].item() == 1
 
 
-def test_order_over_content_tokens_alone_knows_their_places_alone(corpus):
+def test_order_over_content_tokens_equals_the_order_without_end_tokens(corpus):
     """Ten content tokens from their ends, behind and before end tokens that came earlier or later."""
     content = np.array(from_the_ends(10)) + 5
     order = [0, 1, 2, 3, 4, *content, 15, 16, 17, 18, 19]
@@ -163,7 +163,7 @@ def test_early_stop_leaves_no_order_over_all_positions():
     assert found["left_to_right_content"].item() == pytest.approx(1)
 
 
-def test_without_end_ids_nothing_is_guessed_of_them(corpus):
+def test_without_end_ids_values_over_content_tokens_are_nan(corpus):
     """An older trace does not say which tokens end an answer; whoever measures can."""
     trace = revealed(range(16), tokens=[9] * 4 + [30, 40, 41, 42] + [END] * 12, ends=None)
     found = DecodingOrder(corpus)(trace)

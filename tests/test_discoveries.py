@@ -18,7 +18,7 @@ def mixed(rng, m):
     return np.round(p, 2) if rng.uniform() < 0.3 else p
 
 
-def test_the_list_is_scipys():
+def test_benjamini_hochberg_equals_scipy():
     rng = np.random.default_rng(0)
     for _ in range(200):
         p = mixed(rng, rng.integers(1, 40))
@@ -39,7 +39,7 @@ def closed(p, level):
     return m
 
 
-def test_the_count_is_that_of_closed_testing():
+def test_at_least_equals_closed_testing():
     rng = np.random.default_rng(1)
     for _ in range(60):
         p = mixed(rng, rng.integers(1, 9))
@@ -55,14 +55,14 @@ def masses(rng, mean, spread, n=N):
     return mean * np.exp(wide * z - wide**2 / 2)
 
 
-def test_p_values_of_a_side_are_those_of_a_t_test():
+def test_p_values_of_a_side_equal_those_of_a_t_test():
     values = masses(np.random.default_rng(2), [0.1, 0.28, 0.5], 0.05)
     for p, way in zip(sides(values, THRESHOLD), ("greater", "less"), strict=True):
         expected = stats.ttest_1samp(values, THRESHOLD, alternative=way).pvalue
         np.testing.assert_allclose(p, expected, rtol=1e-9)
 
 
-def test_where_nothing_varies_nothing_is_certain():
+def test_constant_values_never_have_p_value_zero():
     """24 times 0: a mean of 0.3 needs 30 % of examples at 1, and none was met."""
     above, below = sides(np.stack([np.zeros(24), np.full(24, 0.6)], 1), THRESHOLD)
     np.testing.assert_allclose(below, [0.7**24, 1])

@@ -26,7 +26,7 @@ def domain(seed, *heads, n=N, **options):
     return traces
 
 
-def test_the_map_holds_what_was_planted():
+def test_the_map_equals_the_planted_mass():
     found = Dormancy(rule=RULE)(domain(0, HEAD))
     mass, dormant = np.zeros((3, 4)), np.zeros((3, 4))
     mass[HEAD], dormant[HEAD] = 0.6, 1

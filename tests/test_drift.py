@@ -44,14 +44,14 @@ def test_an_anchor_that_moves_one_position_a_step():
     np.testing.assert_allclose(found.displacement_null, uniform)
 
 
-def test_no_interval_of_a_lifetime_goes_beyond_the_run():
+def test_intervals_of_lifetimes_end_at_the_number_of_states():
     traces = [trace_of(at([[7 if t < last else 9] for t in range(8)])) for last in (8, 8, 8, 2)]
     found = Drift()(traces)
     assert found.lifetime.item() < found.lifetime_high.item() <= 8
     assert found.displacement_low.item() >= 0
 
 
-def test_the_same_over_layers():
+def test_drift_over_layers_is_computed_for_each_step():
     found = Drift(over="layer")(trace_of(at([[3, 5, 7, 9], [4, 4, 4, 4]])))
     assert found.persistence.dims == ("step",)
     np.testing.assert_allclose(found.persistence, [0, 1])
@@ -60,7 +60,7 @@ def test_the_same_over_layers():
     assert np.isnan(found.frontier).all()
 
 
-def test_keys_not_there_yet():
+def test_absent_keys_are_ignored():
     """An autoregressive trace grows: NaN keys are neither anchors nor the strongest."""
     trace = trace_of(at([[5]] * 4), causal=True)
     data = trace.data.copy(deep=True)
@@ -103,7 +103,7 @@ def test_random_attention_shows_no_drift(causal, size, over):
         assert abs(value - null) < 0.75 * wide + slack, (name, value, null, wide)
 
 
-def test_causal_chance_knows_what_position_zero_gets_for_nothing():
+def test_causal_chance_of_staying_is_high_for_early_keys():
     """Early keys come back by chance: exchangeable keys would understate it."""
     visible = np.arange(64, 0, -1.0)
     quiet = Chance(

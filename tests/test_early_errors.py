@@ -95,7 +95,7 @@ def test_a_command_that_cannot_work_is_refused_with_its_remedy(place, ended, com
     assert sorted(place.iterdir()) == before
 
 
-def test_from_python_too(place):
+def test_python_raises_the_same_errors_as_the_command_line(place):
     fields = {"studies": ["floating"], "models": ["LLaDA"], "limit": 2, "length": 8}
     fields |= {"data": "world:one", "view": 0, "questions": 2}
     with pytest.raises(UsageError, match="no such field"):
@@ -106,7 +106,7 @@ def test_from_python_too(place):
     assert not (place / "run").exists()
 
 
-def test_the_outline_is_what_loading_finds(checkpoints, models):
+def test_the_outline_equals_the_facts_of_the_loaded_model(checkpoints, models):
     for name, path in checkpoints.items():
         outline, model = outlined(ModelSpec(str(path))), models[name]
         assert isinstance(outline, ModelFacts) and isinstance(model, ModelFacts)
@@ -119,7 +119,7 @@ def test_the_outline_is_what_loading_finds(checkpoints, models):
         )
 
 
-def test_what_takes_more_than_small_files_is_left_to_loading(tmp_path):
+def test_outlined_is_none_without_local_files_and_refuses_bad_ones(tmp_path):
     assert outlined(ModelSpec("owner/name")) is None
     (tmp_path / "empty").mkdir()
     with pytest.raises(ModelError, match="has no config.json"):

@@ -74,10 +74,12 @@ def test_a_run_stores_logs_and_lists_every_shard(tmp_path, counted):
         toy_worker.plan(3), tmp_path / "run", about={"numpy": "2"}, progress=seen.append,
         on_event=events.append,
     )  # fmt: skip
-    assert (summary.shards, summary.kept, summary.computed, summary.redone) == (3, 0, 3, {})
+    assert (summary.shards, summary.reused, summary.computed, summary.redone) == (3, 0, 3, {})
     assert summary.left_out == [{"shard": "toy-001", "what": {"example": 7, "why": "too long"}}]
     run = Run(tmp_path / "run")
-    assert run.asked()["request"]["size"] == 2000 and run.asked()["about"] == {"numpy": "2"}
+    assert run.read_request()["request"]["size"] == 2000 and run.read_request()["about"] == {
+        "numpy": "2"
+    }
     output = run.read("toy-002")
     expected = np.random.default_rng(2).normal(size=2000).astype(np.float32)
     numbers = output.data["numbers"]
@@ -93,7 +95,7 @@ def test_a_run_stores_logs_and_lists_every_shard(tmp_path, counted):
     assert [shard["shard"] for shard in run.manifest()["result"]["shards"]] == [
         f"toy-00{i}" for i in range(3)
     ]
-    assert seen[0].done == 0 and seen[-1].done == seen[-1].total == 3
+    assert seen[0].completed == 0 and seen[-1].completed == seen[-1].total == 3
     assert seen[-1].seconds_left == 0 and seen[-1].rate > 0
     assert any(0 < fraction < 1 for state in seen for fraction in state.fractions.values())
 
@@ -107,7 +109,7 @@ def test_a_finished_run_is_left_as_it_is(tmp_path, counted):
         if path.is_file() and path.name != "run.lock"
     }
     again = execute(plan, tmp_path / "run", workers=2)
-    assert (again.kept, again.computed) == (3, 0)
+    assert (again.reused, again.computed) == (3, 0)
     assert {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in before} == before
     assert set(toy_worker.counts(counted).values()) == {1}
 
@@ -139,7 +141,7 @@ def started(directory, counted, shards, workers, *, held=(), **options):
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_killed_when_any_shard_has_begun_a_run_goes_on_from_there(
+def test_resume_after_sigkill_in_any_shard_recomputes_only_unfinished_shards(
     tmp_path, monkeypatch, unbroken, workers
 ):
     """-9 as soon as a shard has begun, which one is drawn; the shards after it cannot end before."""
@@ -162,7 +164,7 @@ def test_killed_when_any_shard_has_begun_a_run_goes_on_from_there(
         before = toy_worker.counts(counted)
         monkeypatch.setenv("TOY_COUNTS", str(counted))
         summary = execute(plan, directory, workers=2 if number == 4 else 1)
-        assert summary.kept == len(finished) and summary.computed == 10 - len(finished)
+        assert summary.reused == len(finished) and summary.computed == 10 - len(finished)
         after = toy_worker.counts(counted)
         assert len(after) == 10, "nothing lost"
         assert all(before[shard] == after[shard] == 1 for shard in finished), "nothing done twice"
@@ -170,7 +172,7 @@ def test_killed_when_any_shard_has_begun_a_run_goes_on_from_there(
         assert files(directory) == whole
 
 
-def test_a_kill_at_every_write(tmp_path, monkeypatch, unbroken):
+def test_resume_after_a_kill_at_any_write_gives_identical_results(tmp_path, monkeypatch, unbroken):
     """Before each sync: of a file (half-written) and of a folder (the file just renamed)."""
     plan = toy_worker.plan(3)
     for number in range(100):
@@ -197,7 +199,7 @@ def test_a_kill_at_every_write(tmp_path, monkeypatch, unbroken):
         finished, before = set(Run(directory).survey(plan)[0]), toy_worker.counts(folder)
         summary = execute(plan, directory)
         after = toy_worker.counts(folder)
-        assert summary.kept == len(finished)
+        assert summary.reused == len(finished)
         assert all(before[shard] == after[shard] == 1 for shard in finished)
         assert files(directory) == unbroken(plan)
         assert not list(directory.rglob("*.partial"))
@@ -207,7 +209,7 @@ def test_a_kill_at_every_write(tmp_path, monkeypatch, unbroken):
     assert number == 2 * (1 + 2 * 3 + 1), "run.json, three shards and sidecars, the manifest"
 
 
-def test_a_log_line_cut_short_is_passed_over(tmp_path):
+def test_a_truncated_log_line_is_skipped(tmp_path):
     execute(toy_worker.plan(2), tmp_path / "run")
     run = Run(tmp_path / "run")
     with run.log.open("a") as log:
@@ -271,13 +273,13 @@ class _SidecarAsFile:
 
 
 @pytest.mark.parametrize("why", DAMAGE)
-def test_damage_is_found_redone_and_logged(tmp_path, counted, unbroken, why):
+def test_damaged_shards_are_detected_recomputed_and_logged(tmp_path, counted, unbroken, why):
     plan, directory = toy_worker.plan(3), tmp_path / "run"
     execute(plan, directory)
     DAMAGE[why](Shards(directory / "shards"), "toy-001")
     summary = execute(plan, directory)
     assert list(summary.redone) == ["toy-001"] and why in summary.redone["toy-001"]
-    assert (summary.kept, summary.computed) == (2, 1)
+    assert (summary.reused, summary.computed) == (2, 1)
     assert toy_worker.counts(counted) == {"toy-000": 1, "toy-001": 2, "toy-002": 1}
     assert files(directory) == unbroken(plan)
     run = Run(directory)
@@ -287,7 +289,7 @@ def test_damage_is_found_redone_and_logged(tmp_path, counted, unbroken, why):
     ]
 
 
-def test_every_flipped_byte_is_found(tmp_path):
+def test_any_flipped_byte_is_detected(tmp_path):
     """By the checksum, each; and a reader meets an error or, where it was padding, the data."""
     shards, values = Shards(tmp_path), np.random.default_rng(0).normal(size=50)
     shards.write(
@@ -346,11 +348,11 @@ def test_another_request_in_the_same_directory_is_refused(tmp_path):
 def test_shards_of_another_spec_in_the_same_directory_are_refused(tmp_path):
     plan = toy_worker.plan(2)
     execute(plan, tmp_path)
-    with pytest.raises(fs.RunError, match="differ in what they are told"):
+    with pytest.raises(fs.RunError, match="have other specs"):
         execute(Plan(plan.request, plan.worker, (Shard("x", {}), Shard("y", {}))), tmp_path)
 
 
-def test_versions_may_change_but_not_silently(tmp_path):
+def test_a_changed_version_is_logged(tmp_path):
     execute(toy_worker.plan(2), tmp_path, about={"torch": "1"})
     execute(toy_worker.plan(2), tmp_path, about={"torch": "2"})
     assert [e["what"] for e in Run(tmp_path).events() if e["event"] == "changed"] == [
@@ -359,13 +361,13 @@ def test_versions_may_change_but_not_silently(tmp_path):
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"schema": 99}'])
-def test_a_run_json_that_is_not_ours_is_refused(tmp_path, text):
+def test_an_unreadable_run_json_is_refused(tmp_path, text):
     (tmp_path / "run.json").write_text(text)
     with pytest.raises(fs.RunError, match=r"run\.json .*another --out"):
         execute(toy_worker.plan(2), tmp_path)
 
 
-def test_plans_that_cannot_be_are_refused():
+def test_invalid_plans_are_refused():
     for name in ("", "a/b", "../a", ".a", "a b", "x" * 121):
         with pytest.raises(fs.UsageError, match="cannot name a shard"):
             Shard(name, {})
@@ -379,7 +381,7 @@ def test_plans_that_cannot_be_are_refused():
         encode("a", "k", Output({"x": xr.Dataset(attrs={"y": float("nan")})}))
 
 
-def test_options_that_cannot_be_are_refused(tmp_path):
+def test_invalid_options_are_refused(tmp_path):
     for options in ({"workers": 0}, {"engine": "slurm"}, {"address": "auto"}, {"gpus": 1}):
         with pytest.raises(fs.UsageError):
             execute(toy_worker.plan(1), tmp_path, **options)
@@ -390,7 +392,7 @@ def test_options_that_cannot_be_are_refused(tmp_path):
 # Full ---------------------------------------------------------------------------------------------
 
 
-def test_a_full_disk_stops_the_run_and_what_is_stored_stays(tmp_path, counted, unbroken):
+def test_a_full_disk_stops_the_run_and_keeps_stored_shards(tmp_path, counted, unbroken):
     """A real limit on file size, set by the kernel, stops the write of the third shard."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     plan = toy_worker.plan(5)
@@ -408,12 +410,12 @@ def test_a_full_disk_stops_the_run_and_what_is_stored_stays(tmp_path, counted, u
     assert names_of(run) == ["started", "stored", "stored", "stopped"]
     assert run.shards.ids() == {"toy-000", "toy-001"} and run.manifest() is None
     assert not list(run.directory.rglob("*.partial"))
-    assert execute(plan, run.directory).kept == 2
+    assert execute(plan, run.directory).reused == 2
     assert toy_worker.counts(counted) == {f"toy-00{i}": 2 if i == 2 else 1 for i in range(5)}
     assert files(run.directory) == unbroken(plan)
 
 
-def test_a_disk_too_full_for_the_log(tmp_path, monkeypatch):
+def test_a_log_that_cannot_be_written_ends_the_run(tmp_path, monkeypatch):
     def full(path, line):
         raise OSError(28, "No space left on device")
 
@@ -424,7 +426,7 @@ def test_a_disk_too_full_for_the_log(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("kind", ["link", "fifo"])
 @pytest.mark.parametrize("name", ["log.jsonl", "run.lock"])
-def test_what_is_no_file_of_the_run_is_not_written_to(tmp_path, name, kind):
+def test_links_and_pipes_in_a_run_are_not_written_to(tmp_path, name, kind):
     elsewhere = tmp_path / "elsewhere"
     elsewhere.write_text("mine")
     file = tmp_path / "run" / name
@@ -443,7 +445,7 @@ def test_a_partial_file_that_is_a_link_is_not_written_through(tmp_path):
     assert (tmp_path / "file").read_bytes() == b"new"
 
 
-def test_a_failed_write_leaves_what_was_there(tmp_path, monkeypatch):
+def test_a_failed_write_keeps_the_old_file(tmp_path, monkeypatch):
     atomic.write(tmp_path / "file", b"old")
 
     def full(handle):
@@ -455,7 +457,7 @@ def test_a_failed_write_leaves_what_was_there(tmp_path, monkeypatch):
     assert [path.read_bytes() for path in tmp_path.iterdir()] == [b"old"]
 
 
-def test_a_directory_that_cannot_be_made_is_named(tmp_path):
+def test_the_error_names_a_directory_that_cannot_be_created(tmp_path):
     (tmp_path / "file").write_text("x")
     with pytest.raises(fs.RunError, match="could not be written"):
         execute(toy_worker.plan(1), tmp_path / "file" / "run")
@@ -483,7 +485,7 @@ def test_a_shard_that_kills_its_workers_ends_the_run(tmp_path, counted):
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_after_a_refusal_what_is_in_flight_is_stored_and_nothing_more_begun(
+def test_after_a_refusal_shards_in_flight_are_stored_and_none_is_started(
     tmp_path, counted, monkeypatch, workers
 ):
     """Of two workers one refuses shard 2 when the other has begun 3, which ends after the refusal."""
@@ -501,7 +503,7 @@ def test_after_a_refusal_what_is_in_flight_is_stored_and_nothing_more_begun(
     stored = set(run.survey(plan)[0])
     assert stored == {"toy-000", "toy-001", *(["toy-003"] if workers == 2 else [])}
     assert names_of(run).count("stored") == len(stored) and run.manifest() is None
-    assert execute(plan, tmp_path / "run").kept == len(stored)
+    assert execute(plan, tmp_path / "run").reused == len(stored)
 
 
 @pytest.mark.parametrize("workers", [1, 2])
@@ -514,9 +516,7 @@ def test_a_bug_in_a_worker_is_logged_with_its_traceback(tmp_path, workers):
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_an_interrupt_leaves_whole_shards_and_says_how_to_go_on(
-    tmp_path, counted, unbroken, workers
-):
+def test_an_interrupt_leaves_complete_shards_and_names_resume(tmp_path, counted, unbroken, workers):
     """Ctrl-C reaches every process of a terminal: so does this."""
     directory, plan = tmp_path / "run", toy_worker.plan(8)
     process = started(directory, counted, 8, workers, held=range(1, 8), start_new_session=True)
@@ -530,11 +530,11 @@ def test_an_interrupt_leaves_whole_shards_and_says_how_to_go_on(
     run = Run(directory)
     assert names_of(run)[-1] == "interrupted" and not list(directory.rglob("*.partial"))
     summary = execute(plan, directory)
-    assert summary.kept == 1 and summary.redone == {}
+    assert summary.reused == 1 and summary.redone == {}
     assert files(directory) == unbroken(plan)
 
 
-def test_an_interrupt_while_a_shard_is_stored(tmp_path, monkeypatch):
+def test_an_interrupt_while_a_shard_is_stored_keeps_the_shard(tmp_path, monkeypatch):
     """It was computed, so it is kept."""
     right, calls = atomic.write_json, []
 
@@ -548,10 +548,10 @@ def test_an_interrupt_while_a_shard_is_stored(tmp_path, monkeypatch):
     with pytest.raises(KeyboardInterrupt, match="stopped: 2 of 3 shards are stored in .*--resume"):
         execute(toy_worker.plan(3), tmp_path)
     summary = execute(toy_worker.plan(3), tmp_path)
-    assert (summary.kept, summary.computed, summary.redone) == (2, 1, {})
+    assert (summary.reused, summary.computed, summary.redone) == (2, 1, {})
 
 
-def test_an_interrupt_in_the_moment_of_ignoring_is_not_reported():
+def test_an_interrupt_while_the_handler_is_replaced_is_not_reported():
     """Python calls it an error; any other error is still told."""
     told = []
     report = interrupt._but_for_races(told.append)
@@ -564,7 +564,7 @@ def test_an_interrupt_in_the_moment_of_ignoring_is_not_reported():
     assert told == [other]
 
 
-def test_two_interrupts_at_once_end_as_one_does(tmp_path, counted):
+def test_two_interrupts_at_once_end_the_run_like_one(tmp_path, counted):
     """And those after it, which come until the program has ended."""
     directory = tmp_path / "run"
     process = started(directory, counted, 4, 2, held=range(1, 4), start_new_session=True)
@@ -579,7 +579,7 @@ def test_two_interrupts_at_once_end_as_one_does(tmp_path, counted):
     assert complaint.startswith("stopped: 1 of 4 shards are stored in")
     for pid in {int(pid) for seed in "012" for pid in (counted / seed).read_text().split()}:
         until(lambda pid=pid: not running(pid), f"worker {pid} has ended")
-    assert execute(toy_worker.plan(4), directory).kept == 1, "the lock is free"
+    assert execute(toy_worker.plan(4), directory).reused == 1, "the lock is free"
 
 
 def running(pid):
@@ -643,7 +643,9 @@ def test_a_worker_that_hangs_is_replaced_and_its_shard_redone(
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_a_shard_that_takes_too_long_is_given_to_another(tmp_path, unbroken, hang_clock, workers):
+def test_a_shard_over_its_time_limit_is_given_to_another_worker(
+    tmp_path, unbroken, hang_clock, workers
+):
     """Signs of life still come. With a limit, one worker too has a process of its own."""
     hang_clock(others=3)
     plan = toy_worker.plan(4, mishap="forget", at=3)
@@ -661,7 +663,7 @@ def test_a_shard_that_always_hangs_ends_the_run(tmp_path, hang_clock):
         execute(plan, tmp_path / "run", shard_limit=SHORT / 10)
 
 
-def test_only_time_in_which_the_driver_listened_counts():
+def test_hang_timers_count_only_time_in_which_the_driver_listened():
     limits, now = Limits(patience=60.0, shard=600.0), 0.0
     clock, timer = ListeningClock(limits, clock=lambda: now), HangTimer(limits)
     timer.assign()
@@ -695,7 +697,7 @@ def test_ray_with_two_workers_one_killed(tmp_path, counted, unbroken):
     assert files(tmp_path / "run") == unbroken(plan)
     (lost,) = Run(tmp_path / "run").manifest()["history"]["lost"]
     assert lost["shard"] == "toy-002" and "its Ray worker ended (ActorDied" in lost["why"]
-    assert seen[-1].done == 6
+    assert seen[-1].completed == 6
 
 
 def test_without_ray_there_is_a_remedy(tmp_path, monkeypatch):
@@ -799,9 +801,7 @@ def test_ray_replaces_a_worker_that_is_stopped(
     until(lambda: not running(stopped), "Ray has ended it")
 
 
-def test_ray_goes_on_without_a_machine_that_dies(
-    tmp_path, machines, cluster, monkeypatch, unbroken
-):
+def test_ray_continues_after_a_machine_dies(tmp_path, machines, cluster, monkeypatch, unbroken):
     """Two GPUs a worker, so one on each machine: both have begun when one machine is gone."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TOY_COUNTS", str(cluster))
@@ -865,7 +865,7 @@ except RunError as error:
 """
 
 
-def test_without_a_cluster_a_run_ends_and_says_how_to_go_on(tmp_path, machines, cluster):
+def test_a_lost_cluster_ends_the_run_and_names_resume(tmp_path, machines, cluster):
     """The last test of this Ray: its head is killed while a shard is in hand. Sooner or later Ray ends every
     process that was connected, so that is another one."""
     import_ray().shutdown()

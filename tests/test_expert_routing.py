@@ -52,7 +52,7 @@ def test_states_that_have_experts_of_their_own_differ_wholly():
     assert result["difference"].attrs["units"] == "total variation"
 
 
-def test_chance_earns_its_null_and_no_more():
+def test_random_routing_equals_its_null():
     """Choices that know nothing: over examples the difference is the null, though both are far from 0."""
     rng = np.random.default_rng(1)
     result = fs.measures.ExpertRouting(draws=40)([planted(rng, by_chance) for _ in range(24)])
@@ -92,7 +92,7 @@ def test_on_a_model_with_experts(tmp_path):
     result.save_figure(tmp_path / "f.svg")
 
 
-def test_what_cannot_be_measured_is_said():
+def test_traces_without_experts_and_rules_per_head_are_refused():
     trace = planted(np.random.default_rng(3), by_chance)
     with pytest.raises(fs.TraceError, match="kept no expert. Trace a model that has some"):
         fs.measures.ExpertRouting()(fs.Trace(trace.data.drop_vars(["expert", "expert_weight"])))

@@ -102,9 +102,7 @@ def test_the_run_names_its_plugin_and_reading_never_imports_it(folder, monkeypat
     monkeypatch.delitem(sys.modules, "floatscope_plugin_my_plugin", raising=False)
     asked = json.loads((folder / "run-1" / "run.json").read_text())
     assert asked["request"]["plugins"] == [str(folder / "my_plugin.py")]
-    with pytest.raises(
-        fs.RunError, match=r"'end-of-prompt', which is not known.*--plugin .*my_plug"
-    ):
+    with pytest.raises(fs.RunError, match=r"unknown study 'end-of-prompt'.*--plugin .*my_plug"):
         fs_findings(folder / "run-1")
     assert "floatscope_plugin_my_plugin" not in sys.modules
 
@@ -145,14 +143,14 @@ def test_a_name_of_ours_is_not_replaced_before_it_is_known_either():
     """In a process that has imported the base class and no library."""
     code = "import floatscope as fs\n@fs.register\nclass Absorption(fs.Measure): pass"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert "a measure 'absorption' in Floatscope already" in done.stderr
+    assert "'absorption' is already a measure of Floatscope" in done.stderr
 
 
 def test_a_name_of_ours_is_not_replaced():
     class Absorption(Measure):
         """Not ours."""
 
-    with pytest.raises(fs.UsageError, match=r"a measure 'absorption' in Floatscope already"):
+    with pytest.raises(fs.UsageError, match=r"'absorption' is already a measure of Floatscope"):
         fs.register(Absorption)
     assert MEASURES["absorption"] is fs.measures.Absorption
 

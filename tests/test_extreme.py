@@ -30,13 +30,13 @@ def test_planted_marks_have_their_size(rule, drain, peak, gap):
     np.testing.assert_allclose(found.found, 1)
 
 
-def test_half_and_double_cancel():
+def test_ratios_of_one_half_and_two_average_to_one():
     trace = planted(1, 1, 0)
     trace.data["value_norm"][0, ..., KEY], trace.data["value_norm"][1, ..., KEY] = 1, 4
     np.testing.assert_allclose(ExtremeTokens()(trace).drain, 1, atol=1e-6)
 
 
-def test_random_norms_are_nothing():
+def test_random_norms_have_ratio_one():
     rng = np.random.default_rng(2)
     traces = []
     for _ in range(40):

@@ -234,7 +234,7 @@ def test_tracing_and_padding_change_no_token(loaded, family):
 
 
 @pytest.mark.parametrize("family", FORWARDS)
-def test_what_is_wrong_with_a_checkpoint_is_said(written, tmp_path, family):
+def test_errors_name_what_is_wrong_with_a_checkpoint(written, tmp_path, family):
     path = shutil.copytree(written[family], tmp_path / "copy")
     with pytest.raises(fs.ModelError, match=r"mask id 999999 outside the vocabulary .*mask_id="):
         fs.load(path, mask_id=999_999, **SAID.get(family, {}))
@@ -249,7 +249,7 @@ def test_what_is_wrong_with_a_checkpoint_is_said(written, tmp_path, family):
 
 
 @pytest.mark.parametrize("family", ENCODERS)
-def test_an_encoder_is_transformers_own(written, loaded, family):
+def test_an_encoder_equals_the_transformers_network(written, loaded, family):
     """The same numbers as the class that transformers itself would load."""
     import transformers
 
@@ -264,7 +264,7 @@ def test_an_encoder_is_transformers_own(written, loaded, family):
     torch.testing.assert_close(loaded[family].logits(ids), logits, rtol=1e-9, atol=1e-9)
 
 
-def test_heads_for_other_tasks_are_left_aside_and_strangers_are_not(written, tmp_path):
+def test_heads_for_other_tasks_are_ignored_and_unknown_tensors_refused(written, tmp_path):
     path = shutil.copytree(written["BERT"], tmp_path / "copy")
     weights = load_file(path / "model.safetensors")
     weights["bert.pooler.dense.weight"] = torch.zeros(32, 32)
@@ -313,7 +313,7 @@ def test_a_variant_that_is_another_network_is_refused(written, tmp_path, field, 
         fs.load(path)
 
 
-def test_what_a_checkpoint_does_not_say_is_asked_for(written):
+def test_settings_missing_from_a_checkpoint_are_requested(written):
     with pytest.raises(fs.ModelError, match=r"block None.*needs block=N.*model card"):
         fs.load(written["SDAR"])
     with pytest.raises(
@@ -339,8 +339,8 @@ def test_the_same_weights_read_left_to_right(written):
     assert np.isfinite(trace.mass.isel(step=2, layer=0)).sum("key").values.max() == 7
 
 
-def test_every_family_says_what_it_was_tested_against():
-    ours = [REGISTERED[name] for name in REGISTERED.own]
+def test_every_family_names_its_test_reference():
+    ours = [REGISTERED[name] for name in REGISTERED.builtin]
     for family in ours:
         assert family.tested and family.examples, family.name
         assert list(family.about) == ["weights from", "decodes", "KV cache", "compared with"]

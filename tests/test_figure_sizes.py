@@ -11,7 +11,7 @@ from planted import random_attention, trace_of
 
 import floatscope as fs
 from floatscope.cli.report import inches
-from floatscope.plots.drawing import asked, panels, save, two_lines
+from floatscope.plots.drawing import figure_size, panels, save, two_lines
 
 
 @pytest.fixture(scope="module")
@@ -23,7 +23,7 @@ def found():
 
 
 @pytest.mark.parametrize("width", [3.3, 6.8])
-def test_a_file_has_the_width_and_the_letters_that_were_asked_for(found, width, tmp_path):
+def test_saved_figure_has_the_requested_width_and_font_size(found, width, tmp_path):
     """In PDF and SVG, in points of 1/72 in; smaller letters for small print, and none larger."""
     for size in (8, 10):
         figure = found.plot(width=width, font_size=size)
@@ -37,7 +37,7 @@ def test_a_file_has_the_width_and_the_letters_that_were_asked_for(found, width, 
         assert re.search(rb"MediaBox \[ 0 0 ([\d.]+)", pdf)[1] == f"{72 * width:g}".encode()
 
 
-def test_panels_that_do_not_fit_stand_below_each_other(found):
+def test_panels_that_do_not_fit_are_stacked(found):
     def places(width):
         axes = found.plot(width=width).axes
         return len({round(a.get_subplotspec().colspan.start) for a in axes})
@@ -45,11 +45,11 @@ def test_panels_that_do_not_fit_stand_below_each_other(found):
     assert places(3.3) == 1 and places(6.8) == 2
     assert found.plot().get_size_inches().tolist() == [6.6, 2.3]  # nobody asked: as on a page
     assert found.plot(width=3.3, height=5).get_size_inches().tolist() == [3.3, 5]
-    with asked(width=3.3), panels(2, 3, count=4) as (figure, axes):
+    with figure_size(width=3.3), panels(2, 3, count=4) as (figure, axes):
         assert axes.shape == (2, 3) and axes[1, 1] is None and len(figure.axes) == 4
 
 
-def test_what_a_user_sets_in_matplotlib_counts_first(found):
+def test_user_rcparams_take_precedence(found):
     def letters(figure):
         return {text.get_fontsize() for text in words(figure)}
 
@@ -62,7 +62,7 @@ def test_what_a_user_sets_in_matplotlib_counts_first(found):
     assert not found.plot().axes[0].spines["top"].get_visible()
 
 
-def test_a_figure_goes_into_axes_of_ones_own(found):
+def test_figure_is_drawn_into_given_axes(found):
     figure = Figure(figsize=(5, 2))
     both = figure.subplots(1, 2)
     assert found.plot(ax=both) is figure
@@ -80,7 +80,7 @@ def test_a_figure_goes_into_axes_of_ones_own(found):
         found.plot(font_size=0)
 
 
-def test_a_comparison_has_the_size_that_was_asked_for(found):
+def test_comparison_figure_has_the_requested_size(found):
     figure = fs.compare(found, found).plot(width=3.3, font_size=8)
     assert figure.get_figwidth() == 3.3 and not texts_outside(figure)
 
@@ -108,11 +108,11 @@ def test_a_line_is_broken_in_the_middle(text, broken):
 @pytest.mark.parametrize(
     ("text", "inches_"), [("3.3in", 3.3), ("84 mm", 3.307), ("8.4cm", 3.307), ("240pt", 3.321), ("5", 5)]
 )  # fmt: skip
-def test_a_width_is_said_in_any_unit(text, inches_):
+def test_width_is_parsed_in_any_unit(text, inches_):
     assert inches(text) == pytest.approx(inches_, abs=1e-3)
 
 
 @pytest.mark.parametrize("text", ["huge", "0in", "-3in", "3.3ft", "1e9in", "inf", ""])
-def test_what_is_no_width_is_refused(text):
+def test_invalid_width_is_refused(text):
     with pytest.raises(fs.UsageError, match="such as 3.3in"):
         inches(text)

@@ -21,7 +21,7 @@ from floatscope.attention.cpu import closed_form, norms
 from floatscope.attention.gpu import few, fused, vectors
 from floatscope.attention.gpu import strongest as peaks
 from floatscope.attention.gpu.overlapped import _matrix
-from floatscope.attention.overhear import Overhear
+from floatscope.attention.lse_capture import LseCapture
 from floatscope.attention.shapes import one_hot
 
 
@@ -85,7 +85,7 @@ def test_kernels_equal_the_reference(view):
 
 @settings(max_examples=6, deadline=None)
 @given(views(with_lse=False), st.booleans(), st.integers(0, 1000))
-def test_an_edited_mask_is_read(view, per_head, seed):
+def test_kernels_read_an_edited_mask(view, per_head, seed):
     """Whatever mask an intervention made, also one for each head."""
     b, h, q, _ = view.query.shape
     generator = torch.Generator().manual_seed(seed)
@@ -112,7 +112,7 @@ def test_16_bit_inputs_give_the_reference_within_rounding(view):
 
 @settings(max_examples=6, deadline=None)
 @given(views(with_lse=True), st.booleans(), st.booleans(), st.booleans())
-def test_kernels_give_only_what_is_asked_for(view, entropy, regions, rolling):
+def test_kernels_return_only_requested_sums(view, entropy, regions, rolling):
     view = view if rolling else replace(view, state=None)
     found, whole = fused.sums(view, entropy=entropy, regions=regions), reference.sums(view)
     close(found["column_sum"], whole["column_sum"])
@@ -184,7 +184,7 @@ def test_the_strongest_keys_of_rows(view, top, scarce, data):
 
 @settings(max_examples=8, deadline=None)
 @given(views(with_lse=True), st.booleans())
-def test_a_log_sum_exp_of_our_own(view, scarce):
+def test_computed_log_sum_exp_equals_the_reference(view, scarce):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(peaks, "BLOCK", 16)
         if scarce:
@@ -194,14 +194,14 @@ def test_a_log_sum_exp_of_our_own(view, scarce):
     torch.testing.assert_close(found[counted], view.lse[counted], rtol=1e-5, atol=1e-5)
 
 
-def test_few_queries_are_not_asked_for_theirs():
+def test_lse_is_not_requested_for_few_queries():
     """cuDNN's kernel for them gives other last bits when asked; all other statistics need none."""
-    from floatscope.attention import overhear
+    from floatscope.attention import lse_capture
 
     asked = []
 
-    for n in (1, overhear.FEW - 1, overhear.FEW):
-        ear = overhear.Overhear()
+    for n in (1, lse_capture.FEW - 1, lse_capture.FEW):
+        ear = lse_capture.LseCapture()
         q = torch.zeros(1, 2, n, 8)
 
         def kernel(*args, n=n):
@@ -209,13 +209,13 @@ def test_few_queries_are_not_asked_for_theirs():
             return torch.zeros(1)
 
         kernel.__name__ = "kernel"
-        known = overhear._TOLD
-        overhear._TOLD = (kernel,)
+        kernels = lse_capture._LSE_ON_REQUEST
+        lse_capture._LSE_ON_REQUEST = (kernel,)
         try:
             ear.__torch_dispatch__(kernel, (), (q, q, q, None, False))
         finally:
-            overhear._TOLD = known
-    assert asked == [(1, False), (overhear.FEW - 1, False), (overhear.FEW, True)]
+            lse_capture._LSE_ON_REQUEST = kernels
+    assert asked == [(1, False), (lse_capture.FEW - 1, False), (lse_capture.FEW, True)]
 
 
 def test_strongest_keys_under_a_mask():
@@ -232,14 +232,14 @@ def test_strongest_keys_under_a_mask():
 
 
 @pytest.mark.parametrize("family", ["LLaDA", "Dream", "Llama"])
-def test_a_whole_trace_is_the_same(models, family, monkeypatch):
+def test_trace_by_kernels_equals_trace_by_blocks(models, family, monkeypatch):
     """Through the capture and the recorder, with padding; the causal one with a KV cache."""
     model = models[family]
     traced_alike(model, ["Hello", "Hi"], sampler_for(model, length=2, steps=2), monkeypatch)
 
 
 @pytest.mark.parametrize("family", ["LLaDA", "Dream", "Llama"])
-def test_anchors_are_found_by_the_kernels_too(models, family, monkeypatch):
+def test_anchors_by_kernels_equal_anchors_by_blocks(models, family, monkeypatch):
     """Hidden columns are chosen by what the kernels measure; the answers are the same."""
     import floatscope as fs
 
@@ -285,9 +285,9 @@ def test_rows_where_only_some_layers_fit(tmp_path, family, monkeypatch):
 
 
 @pytest.mark.parametrize("family", ["LLaDA", "Llama"])
-def test_a_trace_without_attentions_own_log_sum_exp(models, family, monkeypatch):
+def test_trace_without_captured_log_sum_exp_is_the_same(models, family, monkeypatch):
     model = models[family]
-    monkeypatch.setattr(Overhear, "lse", lambda self, query: None)
+    monkeypatch.setattr(LseCapture, "lse", lambda self, query: None)
     traced_alike(model, PROMPTS, sampler_for(model, length=2, steps=1), monkeypatch)
 
 
@@ -300,7 +300,7 @@ def test_kernels_that_do_not_fit_the_gpu(models, monkeypatch):
 
     backend._notice.cache_clear()
     model = models["Llama"]
-    monkeypatch.setattr(Overhear, "lse", lambda self, query: None)
+    monkeypatch.setattr(LseCapture, "lse", lambda self, query: None)
     monkeypatch.setattr(fused, "sums", refuse)
     monkeypatch.setattr(few, "measured", refuse)
     with pytest.warns(UserWarning, match="does not fit this GPU"):
@@ -329,12 +329,12 @@ def test_weights_are_not_taken_for_a_log_sum_exp():
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
     q = torch.randn(1, 2, 1, 8)
-    with torch.inference_mode(), sdpa_kernel(SDPBackend.MATH), Overhear() as ear:
+    with torch.inference_mode(), sdpa_kernel(SDPBackend.MATH), LseCapture() as ear:
         torch.nn.functional.scaled_dot_product_attention(q, q, q)
     assert ear.lse(q) is None
 
 
-def test_what_does_not_fit_falls_back_with_one_notice(monkeypatch):
+def test_unsupported_views_fall_back_with_one_notice(monkeypatch):
     monkeypatch.setattr(backend, "on_gpu", lambda tensor: True)
     backend._notice.cache_clear()
     view = next(iter_views())
@@ -394,13 +394,13 @@ def test_layouts_the_copy_engine_reads():
     assert _matrix(by_head.mT.contiguous().mT) is None
 
 
-def test_attention_is_told_to_keep_its_log_sum_exp():
+def test_attention_kernels_are_asked_for_the_log_sum_exp():
     """The argument that says so is where we think it is, in both kernels that have one."""
-    from floatscope.attention.overhear import _TOLD
+    from floatscope.attention.lse_capture import _LSE_ON_REQUEST
 
-    for kernel in _TOLD:
+    for kernel in _LSE_ON_REQUEST:
         assert kernel._schema.arguments[4].name == "compute_log_sumexp"
-    with Overhear() as ear:
+    with LseCapture() as ear:
         q = torch.randn(1, 2, 5, 8)
         torch.nn.functional.scaled_dot_product_attention(q, q, q)
     torch.testing.assert_close(ear.lse(q), (q @ q.mT / 8**0.5).logsumexp(-1))
@@ -408,7 +408,7 @@ def test_attention_is_told_to_keep_its_log_sum_exp():
 
 @pytest.mark.parametrize("edited", [False, True])
 @pytest.mark.parametrize("n", [3, 1])
-def test_few_rows_are_the_reference(n, edited, monkeypatch):
+def test_few_row_kernels_equal_the_reference(n, edited, monkeypatch):
     """All sums and the strongest keys from logarithms that are written once: of rows at the columns that a
     cache of fixed size has for them, with padding and columns that are not filled; also under a mask."""
     from floatscope.attention import Labels, View
@@ -435,20 +435,20 @@ def test_few_rows_are_the_reference(n, edited, monkeypatch):
     found = few.measured(view, True)
     same(backend.sums(found), reference.sums(view), view)
     # A mask that was edited hides more than direction does.
-    assert ("score" not in found.few.arrays) == edited
+    assert ("score" not in found.few_sums.arrays) == edited
     if not edited:
         fast, slow = backend.columns(found), closed_form.columns(view)
         assert torch.equal(fast["viewers"], slow["viewers"])
         for name in ("score", "cosine", "query_norm", "key_norm"):
             close(fast[name] * labels.real, slow[name] * labels.real)
     begin = min(1, n - 1)
-    number, weight = few.strongest(found.few, begin, n, 4)
+    number, weight = few.strongest(found.few_sums, begin, n, 4)
     whole = reference.attention(view)[:, :, begin:].float()
     close(weight, captured.strongest(whole, 4)[1])
     close(whole.gather(-1, number.long()), weight)
 
 
-def test_columns_that_nobody_sees_yet_get_nothing():
+def test_unseen_columns_get_zero():
     """A cache of fixed size has some, behind as many rows as fill their tiles: they must not be read past."""
     from floatscope.attention import Labels, View
     from floatscope.models import Direction, Visibility

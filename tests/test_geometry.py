@@ -65,7 +65,7 @@ def test_no_advantage_has_no_share(cosine):
     assert (found.angle < 0).all()
 
 
-def test_what_the_means_cannot_see_is_said():
+def test_the_remainder_holds_what_means_do_not_explain():
     trace = planted(0.6, 2.0)
     trace.data["score"][...] = trace.data["score"] + 0.5 * (trace.data["key"] == KEY)
     np.testing.assert_allclose(Geometry()(trace).remainder, 0.5, atol=1e-6)
@@ -84,7 +84,7 @@ def test_layers_without_anchors_are_nan_or_fall_back_to_the_strongest_key():
 
 
 @pytest.mark.parametrize("causal", [False, True])
-def test_random_geometry_is_nothing(causal):
+def test_random_vectors_have_no_advantage(causal):
     rng = np.random.default_rng(1)
     traces = []
     for _ in range(40):
@@ -99,7 +99,7 @@ def test_random_geometry_is_nothing(causal):
         assert (abs(found[name] - null) < wide).all(), name
 
 
-def test_keys_not_there_yet_do_not_count():
+def test_absent_keys_are_ignored():
     """A causal trace's later keys are NaN: the numbers are those of the keys before."""
     trace, there = planted(0.6, 6.0), SIZE - 5
     for name in ("column_sum", "null", "visible", "score", "cosine", "key_norm", "query_norm"):

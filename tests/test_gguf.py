@@ -49,7 +49,7 @@ ODD = [
     ("architecture", "kind"),
     [("llama", "Q4_1"), ("llama", "F16"), ("qwen2", "Q8_0"), ("qwen3", "Q5_0")],
 )
-def test_what_transformers_reads(tmp_path, architecture, kind):
+def test_logits_equal_those_of_transformers(tmp_path, architecture, kind):
     file = tiny_gguf.write(tmp_path, architecture, kind, SHAPE)
     given = {"gguf_file": file.name, "local_files_only": True}
     config = AutoConfig.from_pretrained(file.parent, **given)
@@ -91,7 +91,7 @@ def kinds():
 
 
 @pytest.mark.parametrize("kind", [pytest.param(k, id=k.name) for k in kinds()])
-def test_every_kind_in_pieces_as_in_one(kind, monkeypatch):
+def test_every_type_dequantised_in_pieces_equals_one_pass(kind, monkeypatch):
     """Any bytes: what they are as numbers does not depend on how many are taken together."""
     monkeypatch.setattr(gguf_network, "_AT_ONCE", 5)
     block, width = GGML_QUANT_SIZES[kind]
@@ -114,7 +114,7 @@ def test_a_family_is_named_by_the_file(tmp_path):
         fs.load(file)
 
 
-def test_what_a_network_has_no_place_for(tmp_path):
+def test_unknown_tensors_and_scaled_positions_are_refused(tmp_path):
     """transformers passes over both: a tensor of frequencies, and a scaled rotation."""
     file = tiny_gguf.write(tmp_path)
     content = file.read_bytes()
@@ -127,7 +127,7 @@ def test_what_a_network_has_no_place_for(tmp_path):
         gguf_network.config_of(header, file)
 
 
-def test_a_header_that_counts_twice(tmp_path):
+def test_a_header_with_duplicate_or_overlapping_tensors_is_refused(tmp_path):
     """Tensors that lie in one another claim more weights than the file has bytes for."""
     file = tiny_gguf.write(tmp_path)
     content = file.read_bytes()
@@ -149,7 +149,7 @@ def test_a_header_that_counts_twice(tmp_path):
 
 
 @pytest.mark.real
-def test_smollm_is_what_transformers_reads():
+def test_smollm_equals_what_transformers_reads():
     """Digests of what transformers 5.22 made of the file: its weights, and ids of odd texts."""
     model = fs.load("twin/parent", dtype="float32", device="cpu", check=False)
     assert model.name == "twin/parent"

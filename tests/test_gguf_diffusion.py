@@ -63,7 +63,7 @@ def tensors(file, architecture):
 @pytest.mark.parametrize(
     ("architecture", "kind"), [(a, "F32") for a in SHIFTS] + [("rnd1", "Q8_0")]
 )
-def test_what_llama_cpp_writes_is_read(tmp_path, architecture, kind):
+def test_files_written_by_llama_cpp_are_read(tmp_path, architecture, kind):
     file = tiny_gguf.write(tmp_path, architecture, kind, SHAPE)
     model = fs.load(file, dtype="float64")
     assert (model.mask_id, model.shift) == (tiny_gguf.MASK, SHIFTS[architecture])
@@ -88,7 +88,7 @@ def test_what_llama_cpp_writes_is_read(tmp_path, architecture, kind):
     assert trace.info["shift"] == SHIFTS[architecture]
 
 
-def test_what_the_metadata_says_counts(tmp_path):
+def test_metadata_decides_shift_and_direction(tmp_path):
     file = tiny_gguf.write(tmp_path, "llada", "F32", SHAPE)
     content = file.read_bytes()
     name, kind = b"diffusion.shift_logits", b"\x07\x00\x00\x00"
@@ -98,7 +98,7 @@ def test_what_the_metadata_says_counts(tmp_path):
     assert fs.load(file, check=False, shift=0).shift == 0
     name = b"llada.attention.causal"
     file.write_bytes(content.replace(name + kind + b"\x00", name + kind + b"\x01"))
-    with pytest.raises(fs.ModelError, match=r"attention.causal = True.*Say which it is"):
+    with pytest.raises(fs.ModelError, match=r"attention.causal = True.*State the direction"):
         fs.load(file)
     assert fs.load(file, direction="causal", shift=1).mask_id is None
 

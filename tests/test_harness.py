@@ -178,7 +178,7 @@ def test_windows_are_those_of_the_harness(length):
     assert list(windows(ids, 99, 8)) == [make_disjoint_window(one) for one in theirs]
 
 
-def test_greedy_is_what_decoding_gives(models):
+def test_greedy_flag_equals_greedy_decoding(models):
     for family in ("LLaDA", "Llama"):
         model = models[family]
         lm = FloatscopeLM(model, samples=2, length=6, stop_at_eos=False)
@@ -189,7 +189,7 @@ def test_greedy_is_what_decoding_gives(models):
         assert [g for _, g in lm._loglikelihood_tokens(asked, disable_tqdm=True)] == [True, False]
 
 
-def test_where_a_context_ends(llama):
+def test_spaces_at_the_end_of_a_context_belong_to_the_continuation(llama):
     lm = FloatscopeLM(llama)
     assert lm._encode_pair("ab ", "cd") == lm._encode_pair("ab", " cd")
     context, target = lm._encode_pair("ab", " cd")
@@ -240,7 +240,7 @@ def deaf(model):
         yield model
 
 
-def test_an_intervention_is_in_force_and_gone_again(llada):
+def test_an_intervention_is_active_during_requests_and_removed_after(llada):
     plain, other = FloatscopeLM(llada, samples=4), FloatscopeLM(llada, samples=4, intervention=deaf)
     asked, text = ask(("A b c", " d e")), ask(("A b c", {}), kind="generate_until")
     first = plain.loglikelihood(asked, disable_tqdm=True)
@@ -268,7 +268,7 @@ def test_the_same_answers_under_an_intervention(pair, examples, name, edit):
     assert not model.edits
 
 
-def test_answers_are_kept(llama, folder, tmp_path):
+def test_answers_are_stored_in_the_harness_cache(llama, folder, tmp_path):
     first = evaluate(FloatscopeLM(llama), "choose", folder, limit=2, use_cache=str(tmp_path / "c"))
     lm = FloatscopeLM(llama)
     lm.model = None  # whoever asks again gets an error
@@ -277,7 +277,7 @@ def test_answers_are_kept(llama, folder, tmp_path):
     assert again["results"] == first["results"]
 
 
-def test_what_a_task_asks_of_a_generation(llama):
+def test_generation_kwargs_become_sampler_settings(llama):
     lm = FloatscopeLM(llama, length=12, stop_at_eos=False)
     whole = lm.generate_until(ask(("Hello", {}), kind="generate_until"), disable_tqdm=True)[0]
     stop = next(c for c in whole[1:] if c.isascii())
@@ -297,10 +297,10 @@ def test_what_a_task_asks_of_a_generation(llama):
     with pytest.raises(fs.UsageError, match="the task asks for num_beams = 4"):
         lm.generate_until(ask(("Hello", {"num_beams": 4}), kind="generate_until"))
     with pytest.raises(fs.UsageError, match="top_p = 0.9"):
-        GenerationRequest.of({"top_p": 0.9, "temperature": 1})
+        GenerationRequest.from_kwargs({"top_p": 0.9, "temperature": 1})
 
 
-def test_another_length_at_the_same_pace():
+def test_another_length_keeps_the_tokens_per_step():
     base = fs.Confidence(length=32, steps=16, block_length=8)
     assert resized(base, 64) == fs.Confidence(length=64, steps=32, block_length=8)
     assert resized(base, 20) == fs.Confidence(length=24, steps=12, block_length=8)
@@ -330,13 +330,13 @@ def test_contexts_that_do_not_fit(llama, caplog):
     [
         ({"sampler": "confident"}, "no sampler 'confident'"),
         ({"sampler": "confidence", "beam": 0}, "confidence takes no beam"),
-        ({"sampler": fs.Confidence(), "length": 8}, "length beside a sampler"),
+        ({"sampler": fs.Confidence(), "length": 8}, "length given with a sampler"),
         ({"sampler": "autoregressive"}, "fills masks"),
         ({"batch_size": "auto"}, "batch_size = auto"),
-        ({"device": "cpu"}, "beside a loaded model"),
+        ({"device": "cpu"}, "given with a loaded model"),
     ],
 )
-def test_options_that_cannot_be_are_refused(llada, options, message):
+def test_invalid_options_are_refused(llada, options, message):
     with pytest.raises(fs.UsageError, match=message):
         FloatscopeLM(llada, **options)
 
@@ -349,7 +349,7 @@ def test_a_model_without_a_chat_template_or_a_tokenizer(llama):
         FloatscopeLM(bare)
 
 
-def test_it_is_registered_beside_the_others():
+def test_the_model_is_registered_with_those_of_the_harness():
     assert get_model("floatscope") is FloatscopeLM
     assert "hf" in model_registry
     given = "model=pair/mdm,sampler=threshold,length=16,threshold=0.8,seed=3,samples=32"
@@ -379,7 +379,7 @@ def test_the_harness_runs_from_the_command_line(folder, tmp_path):
     assert results["config"]["floatscope_sampler"] == "Autoregressive(length=10)"
 
 
-def test_without_the_harness_there_is_a_remedy():
+def test_without_the_harness_the_error_has_a_remedy():
     code = "import sys; sys.modules['lm_eval'] = None; import floatscope.harness"
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=LIMIT

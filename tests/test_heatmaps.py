@@ -69,7 +69,7 @@ def test_lift_is_logarithmic_and_chance_is_in_the_middle(trace, attention):
     assert image.norm(2.0) - image.norm(1.0) == pytest.approx(image.norm(1.0) - image.norm(0.5))
 
 
-def test_no_attention_at_all_is_the_last_colour_and_what_is_not_there_is_grey():
+def test_zero_attention_is_the_last_colour_and_missing_positions_are_grey():
     a = np.zeros((1, 1, 1, 6, 6))
     a[..., 0] = 1
     image = trace_of(a).heatmap(lift=True).images[0]
@@ -83,7 +83,7 @@ def test_no_attention_at_all_is_the_last_colour_and_what_is_not_there_is_grey():
     assert "grey: not there yet" in axis.get_xlabel()
 
 
-def test_tokens_are_labels_as_they_stand(trace, tmp_path):
+def test_tick_labels_are_the_tokens(trace, tmp_path):
     """No mathematics, no empty labels; a narrow figure names the strongest with their places."""
     axis = trace.heatmap()
     words = [label.get_text() for label in axis.get_xticklabels()]
@@ -99,14 +99,14 @@ def test_tokens_are_labels_as_they_stand(trace, tmp_path):
 
 
 @pytest.mark.parametrize("lift", [False, True])
-def test_a_column_of_a_paper_holds_it(trace, lift):
+def test_heatmap_fits_a_paper_column(trace, lift):
     for axes in (("layer", "position"), ("step", "position"), ("layer", "region")):
         figure = trace.heatmap(*axes, lift=lift, width=3.3, font_size=8).figure
         assert figure.get_figwidth() == 3.3
         assert not texts_outside(figure)
 
 
-def test_it_is_drawn_into_axes_of_ones_own(trace):
+def test_heatmap_is_drawn_into_given_axes(trace):
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(4, 3))
@@ -115,7 +115,7 @@ def test_it_is_drawn_into_axes_of_ones_own(trace):
     assert len(mine.images) == 1 and figure.get_size_inches().tolist() == [4, 3]
 
 
-def test_what_cannot_be_shown_is_refused_with_what_there_is(trace):
+def test_invalid_selection_is_refused_with_the_valid_choices(trace):
     for call, message in (
         (lambda: trace.heatmap("step", "layer"), "1 everywhere.*gold.*question, passage 1"),
         (lambda: trace.heatmap("layer", "layer"), "layer × layer is no map"),

@@ -56,7 +56,7 @@ def test_every_kind_covers_in_simulation(coverage, cases):
     assert not short
 
 
-def test_the_percentile_bootstrap_does_not(coverage, cases):
+def test_the_percentile_bootstrap_does_not_cover(coverage, cases):
     """What was here before fails the same simulation, so the simulation can fail."""
 
     def old(values, level):
@@ -74,7 +74,7 @@ def test_the_percentile_bootstrap_does_not(coverage, cases):
     assert {"lognormal, σ = 1", "0.9", "0.95", "0.98"} <= short
 
 
-def test_the_published_table_holds_what_is_asked_for(coverage, cases):
+def test_the_published_coverage_table_meets_its_targets(coverage, cases):
     found = json.loads((BENCH / "coverage.json").read_text())
     assert found["trials"] == coverage.TRIALS
     names = {(case.kind, case.name) for case in cases}
@@ -120,7 +120,7 @@ def test_a_share_covers_at_every_p():
         assert covers.min() >= 0.95
 
 
-def test_between_bounds_nothing_is_degenerate_and_nothing_goes_beyond():
+def test_intervals_between_bounds_have_width_and_stay_inside():
     ones = np.ones(24)
     assert intervals.mean(ones, bounds=(0, 1))[1] == pytest.approx(0.858, abs=1e-3)
     assert np.isnan(intervals.mean(ones)[1:]).all()  # not known to be a share
@@ -194,7 +194,7 @@ def test_a_difference_of_answers_is_paired_and_never_of_width_zero():
 # Means
 
 
-def test_a_mean_is_students_and_wider_to_the_skewed_side():
+def test_interval_of_a_mean_is_students_and_wider_to_the_skewed_side():
     even = np.array([-2.0, -1.0, 0.0, 1.0, 2.0, 7.0, -7.0])
     ends = stats.t.interval(0.95, 6, even.mean(), stats.sem(even))
     np.testing.assert_allclose(intervals.mean(even)[1:], ends)
@@ -204,7 +204,7 @@ def test_a_mean_is_students_and_wider_to_the_skewed_side():
     assert low == pytest.approx(plain[0]) and high > plain[1] + 0.5
 
 
-def test_halls_transformation_is_turned_back():
+def test_halls_transformation_is_inverted():
     """The upper end, put into the published formula, gives the quantile."""
     x = np.random.default_rng(0).lognormal(size=(12, 1))
     (value,), _, (high,) = student(x, 0.95)
@@ -215,7 +215,7 @@ def test_halls_transformation_is_turned_back():
     assert bent == pytest.approx(-stats.t.ppf(0.975, n - 1))
 
 
-def test_cells_are_what_they_are_alone():
+def test_intervals_of_a_cell_do_not_depend_on_other_cells():
     rng = np.random.default_rng(0)
     columns = [
         rng.normal(size=30),
@@ -259,7 +259,7 @@ def test_thousands_of_cells_take_no_time():
     assert time.process_time() - start < 0.25
 
 
-def test_clusters_count_once():
+def test_each_cluster_counts_once():
     rng = np.random.default_rng(0)
     centre = rng.normal(size=9)
     values = np.repeat(centre, 4) + np.tile([-0.1, 0.1, -0.2, 0.2], 9)
@@ -277,7 +277,7 @@ def test_clusters_count_once():
 # Ratios, two samples
 
 
-def test_a_ratio_is_there_where_it_means_something():
+def test_a_ratio_has_no_interval_if_a_mean_may_be_zero_or_nothing_varies():
     a, b = np.array([2.0, 4.0, 6.0, 5.0]), np.array([1.0, 2.0, 3.0, 2.4])
     value, low, high = intervals.ratio(a, b)
     assert value == pytest.approx(17 / 8.4) and low < value < high
@@ -287,7 +287,7 @@ def test_a_ratio_is_there_where_it_means_something():
     assert np.isnan(intervals.ratio(2 * b, b)[1:]).all()  # no variation at all
 
 
-def test_two_samples_of_their_own_are_near_welchs():
+def test_intervals_of_independent_samples_are_near_welchs():
     rng = np.random.default_rng(0)
     a, b = rng.normal(1, 1, 60), rng.normal(0, 2, 80)
     welch = stats.ttest_ind(a, b, equal_var=False).confidence_interval(0.95)
@@ -355,10 +355,10 @@ def test_entropies_of_layers_together_and_of_two_models():
 # Pairs and plans
 
 
-def test_pairs_go_by_id():
+def test_values_are_paired_by_id():
     ids, a, b = intervals.paired_by_id({"x": 1, "y": 2, "z": 3}, {"z": 30, "w": 0, "x": 10})
     assert ids == ["x", "z"] and a.tolist() == [1, 3] and b.tolist() == [10, 30]
-    with pytest.raises(fs.UsageError, match="'b' stands 2 times in list 2"):
+    with pytest.raises(fs.UsageError, match="'b' occurs 2 times in list 2"):
         intervals.pair(["a", "b"], ["b", "b"])
     with pytest.raises(fs.UsageError, match="of 1 and 2 no id is in all"):
         intervals.pair(["a"], ["b", "c"])
@@ -505,7 +505,7 @@ def test_beyond_controls_has_no_interval_with_one_control_or_nothing_that_varies
     assert 0.5 < low < 1 and high == 1
 
 
-def test_beyond_controls_leaves_out_what_does_not_apply():
+def test_beyond_controls_ignores_nan():
     rng = np.random.default_rng(0)
     trained, controls = rng.normal(size=20), rng.normal(size=(5, 20))
     without = intervals.beyond_controls(trained[1:], controls[:, 1:])

@@ -47,7 +47,7 @@ ALL = {
     ),
     "structural tokens": fs.interventions.MaskTokens(classes="structural", queries="answer"),
     "strong boost": fs.interventions.BoostDynamics(strength=2.0),
-    "together": fs.interventions.Together(
+    "together": fs.interventions.Combined(
         (
             fs.interventions.SinkToken(),
             fs.interventions.MaskColumns(k=1),
@@ -100,7 +100,7 @@ def untouched(models):
 
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("name", ALL)
-def test_it_bites_on_every_family_and_leaves_the_model_as_it_was(models, alone, family, name):
+def test_every_family_is_changed_and_restored_afterwards(models, alone, family, name):
     model, sampler, before = models[family], brief(models[family]), alone[family]
     with ALL[name](model):
         during = model.trace(PROMPT, sampler, keep=["mass"])
@@ -237,7 +237,7 @@ def test_a_trace_sees_the_attention_as_changed(models):
             np.testing.assert_allclose(trace.rows["row_flow"].sum("target"), 1, atol=1e-5)
 
 
-def test_a_trace_says_what_was_in_force(llada, tmp_path):
+def test_a_trace_records_the_interventions_in_force(llada, tmp_path):
     """On itself, on disk, in its repr, in a terminal and for the viewer; a clean one says nothing."""
     from rich.console import Console
 
@@ -245,7 +245,7 @@ def test_a_trace_says_what_was_in_force(llada, tmp_path):
     from floatscope.scenes.pack import scene_of
 
     sampler = fs.Confidence(length=4, steps=2)
-    both = fs.interventions.Together(
+    both = fs.interventions.Combined(
         (fs.interventions.MaskColumns(k=1), fs.interventions.SinkToken())
     )
     with both(llada):
@@ -276,7 +276,7 @@ def test_a_sink_token_is_seen_by_all_and_sees_itself_alone(models):
         assert str(trace.data["region"].values[0]) == "sink"
 
 
-def test_boost_adds_what_it_says(models):
+def test_boost_adds_the_defined_bias(models):
     """scores + bias, recomputed: the captured column sums are those of the boosted scores."""
     model = models["LLaDA"]
     biases = {}
@@ -336,7 +336,7 @@ def test_a_control_has_the_size_of_the_choice(seed, n, kind):
     there = torch.ones(2, 1, 24, dtype=torch.bool)
     there[1, :, :4] = False  # padding
     picked &= there
-    other = controls.others(kind, picked, there, torch.rand(2, 24, generator=generator))
+    other = controls.pick_controls(kind, picked, there, torch.rand(2, 24, generator=generator))
     assert torch.equal(other.sum(-1), picked.sum(-1))
     assert not (other & picked).any() and not (other & ~there).any()
 
@@ -356,7 +356,7 @@ def test_rules_choose_the_same_in_torch_and_in_numpy():
         assert found.any() and not found[np.isnan(values)].any()
 
 
-def test_guidance_is_edited_alike(models):
+def test_guidance_forwards_are_edited_in_the_same_way(models):
     """The blind forward hides the same columns and teaches nothing."""
     model = models["LLaDA"]
     with fs.interventions.MaskColumns(k=2).in_force(model):
@@ -383,15 +383,15 @@ def test_guidance_is_edited_alike(models):
         (fs.interventions.MaskTokens(), "something to hide"),
         (fs.interventions.MaskTokens(classes="verbs"), "no token class 'verbs'"),
         (fs.interventions.SinkToken(token=10**9), "not in the vocabulary"),
-        (fs.interventions.Together(()), "nothing"),
+        (fs.interventions.Combined(()), "no interventions"),
     ],
 )
-def test_refused_before_anything_runs(llada, wrong, says):
+def test_invalid_settings_are_refused_before_anything_runs(llada, wrong, says):
     with pytest.raises(UsageError, match=says), wrong(llada):
         raise AssertionError("in force")
 
 
-def test_refused_while_running(llada):
+def test_settings_that_do_not_fit_a_prompt_are_refused_while_running(llada):
     with (
         fs.interventions.MaskColumns(k=4000)(llada),
         pytest.raises(UsageError, match="k = 4000 columns of rows"),
@@ -420,12 +420,12 @@ def test_refused_while_running(llada):
     assert not llada.edits and not attention_hook._handlers
 
 
-def test_an_intervention_that_does_not_bite_is_refused(llada):
+def test_an_intervention_without_effect_is_refused(llada):
     class Nothing(Intervention):
         def acting(self, model):
-            from floatscope.interventions.base import Acting
+            from floatscope.interventions.base import ActiveIntervention
 
-            return Acting(model)
+            return ActiveIntervention(model)
 
     with pytest.raises(ModelError, match="leaves the logits"), Nothing()(llada):
         raise AssertionError("in force")

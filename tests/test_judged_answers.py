@@ -96,7 +96,7 @@ def test_evaluate_prints_and_saves_what_a_reader_needs(command_line, pair_kept, 
         ("x; ?", ()),
     ],
 )
-def test_gold_that_reads_like_several(answer, parts):
+def test_gold_answers_with_alternatives_are_split_into_their_parts(answer, parts):
     assert alternatives(answer) == parts
 
 
@@ -119,7 +119,7 @@ def test_further_runs_split_answers_as_the_run_does():
     assert split["split_alternatives"] and split["extra_runs"][0]["split_alternatives"]
 
 
-def test_cut_answers_bar_what_rests_on_them():
+def test_claims_on_mostly_cut_answers_have_no_verdict():
     """With all attention they must come to their end; with less of it, not ending is an effect."""
     hidden = [s.name for s in Robustness().settings(Planted.request) if s.name != WITH]
     more = {"masks": np.full(200, 16), "known": np.full(200, None)}
@@ -148,7 +148,7 @@ def test_cut_answers_bar_what_rests_on_them():
     assert claim(planted(0.4, 1.0)).verdict != "not testable"
 
 
-def test_of_long_answers_those_in_doubt_count():
+def test_long_answers_count_as_cut_only_before_a_right_answer():
     """A sentence that was cut off after it gave the answer is right all the same."""
     assert cut.in_doubt([True, True, False, None], [1.0, 0.0, 0.0, 0.0]) == [
         False,
@@ -168,7 +168,7 @@ def test_of_long_answers_those_in_doubt_count():
     assert "180 of 200" in evidence("long:answer", 0.2)  # 140
 
 
-def test_a_run_of_before_shows_what_it_has(asked, monkeypatch):
+def test_a_run_without_gold_in_its_answers_is_still_shown(asked, monkeypatch):
     """Without gold in its rows there is nothing to judge by, and the page is made all the same."""
     from floatscope.report.examples import examples_of
 

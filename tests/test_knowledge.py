@@ -106,7 +106,7 @@ def test_theta_is_the_mean_over_questions_with_students_interval():
     assert 0.8 < (theta.high - theta.low) / (high - low) < 1.5
 
 
-def test_what_is_measured_stands_in_the_claim(bench):
+def test_the_claim_lists_the_measured_gains(bench):
     gains = bench.drawn(bench.TRUTHS["three times"], 200, np.random.default_rng(3))
     known = np.arange(200) % 2 == 0
     columns = dict(
@@ -142,13 +142,13 @@ def test_what_is_measured_stands_in_the_claim(bench):
         ((0.5, 0.9), (0.3, 0.7), "could gain 50.0 points at most"),
     ],
 )
-def test_a_floor_or_a_ceiling_is_no_test(mdm, arm, says):
+def test_a_floor_or_a_ceiling_makes_the_claim_not_testable(mdm, arm, says):
     found = claim(planted(mdm, arm))
     assert found.verdict == "not testable" and says in found.why
     assert "ask " in found.why  # what would make it testable
 
 
-def test_a_missing_model_is_no_test():
+def test_a_missing_model_makes_the_claim_not_testable():
     evidence = planted((0.3, 0.6), (0.3, 0.6))
     evidence.arm = None
     assert claim(evidence).verdict == "not testable" and "--model" in claim(evidence).why
@@ -157,7 +157,7 @@ def test_a_missing_model_is_no_test():
     assert claim(closed).verdict == "not testable"
 
 
-def test_answers_that_were_cut_off_are_no_test():
+def test_cut_off_answers_make_the_claim_not_testable():
     """All wrong, closed-book and with passages, because no answer came to its end."""
     more = {"cut": share(0.6), "masks": np.full(200, 16), "known": np.full(200, None)}
     found = claim(planted((0.3, 0.3), (0.3, 0.3), **more))
@@ -215,7 +215,7 @@ def test_an_answer_without_an_end_is_cut_off(tiny_pair):
         assert answers.summary()["cut"] == number and bool(answers.cut_off) == (number > 3)
 
 
-def test_a_run_notes_its_cut_answers_and_asks_more_where_it_must(tiny_pair, tmp_path):
+def test_a_run_notes_cut_off_answers_and_asks_gain_questions(tiny_pair, tmp_path):
     """Untrained models hardly ever end: all is wrong, and that is no refutation."""
     fields = {"studies": ["knowledge"], "models": list(map(str, tiny_pair.values())), "view": 0}
     fields |= {"data": "world:mixed", "questions": 2, "gain_questions": 4, "length": 2, "shard": 2}
@@ -287,7 +287,7 @@ def test_two_questions_about_one_paragraph_count_once():
     ]
     for found in (
         [one.right(WITH, "mdm") for one in both],
-        [one.apart(WITH, CLOSED, "mdm") for one in both],
+        [one.accuracy_difference(WITH, CLOSED, "mdm") for one in both],
         [claim(one).numbers[0] for one in both],
     ):
         apart, together = found

@@ -60,7 +60,7 @@ def test_commitment_is_where_it_was_planted():
     np.testing.assert_allclose(found.agree_null, np.array(by_layer) / 4)
 
 
-def test_a_token_that_goes_again_is_not_committed_to():
+def test_a_token_that_does_not_stay_is_not_committed():
     trace = lens([1, 1, 1, 1], [0, 0, 0, 0])
     trace.data["lens_token"][3, 2, SIZE - 1] = 99  # lost in layer 2 at its reveal, back in 3
     trace.data["lens_token"][1, -1, SIZE - 1] = 99  # and at step 1, in the last layer
@@ -86,7 +86,7 @@ def test_always_the_same_token_is_chance():
     np.testing.assert_allclose(found.agree_null, 1)
 
 
-def test_a_position_that_stays_masked_says_nothing():
+def test_positions_that_stay_masked_are_ignored():
     trace = lens([1] * 4, [0] * 4)
     trace.data["canvas"].values[-1, -1] = MASK
     trace.data["change"].values[-1, -1] = 0
@@ -133,7 +133,7 @@ def test_normal_channels_are_the_null():
         fs.measures.MassiveActivations(threshold=1)
 
 
-def test_drift_is_told_apart_by_what_happened():
+def test_kv_drift_is_separated_by_what_happened_to_the_position():
     size = {"prompt": 0.01, "masked": 0.2, "revealed": 0.05, "changed": 0.8}
     canvas = one_a_step()
     drift = np.full((STEPS, LAYERS, SIZE), np.nan)

@@ -109,7 +109,7 @@ def test_the_order_of_confidence_decides_what_is_greedy(exact, family):
 
 
 @pytest.mark.parametrize("family", ["LLaDA", "Dream", "Llama"])
-def test_neither_batch_nor_company_matters(exact, family):
+def test_batch_size_and_other_pairs_do_not_change_values(exact, family):
     model = exact[family]
     pairs = [
         (CONTEXT, TARGET),

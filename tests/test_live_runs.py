@@ -171,7 +171,7 @@ TOUCHES = {
                 {"kind": "force", "position": 2, "token": 65},
                 {"kind": "hide", "positions": [2]},
             ],
-            lambda m, p: fs.interventions.Together(
+            lambda m, p: fs.interventions.Combined(
                 (
                     fs.interventions.ForceToken(2, 65, 2),
                     fs.interventions.MaskTokens(steps=slice(2, None), regions=("answer 2",)),
@@ -186,7 +186,7 @@ TOUCHES = {
         ),
         (
             [{"kind": "ablate", "heads": [[1, 2]]}, {"kind": "hide", "positions": [-3, 1]}],
-            lambda m, p: fs.interventions.Together(
+            lambda m, p: fs.interventions.Combined(
                 (
                     fs.interventions.AblateHeads(((1, 2),), steps=slice(2, None)),
                     fs.interventions.MaskTokens(

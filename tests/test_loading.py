@@ -36,7 +36,7 @@ def edit_weights(path, edit):
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_a_model_knows_what_it_is(models, family):
+def test_a_model_has_the_facts_of_its_family(models, family):
     model = models[family]
     assert model.family.name == family
     assert model.direction == ("bidirectional" if family in DIFFUSION else "causal")
@@ -51,7 +51,7 @@ def test_a_model_knows_what_it_is(models, family):
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_text_goes_in_and_comes_out(models, family):
+def test_text_is_encoded_and_decoded(models, family):
     text = "Ünïcode, 漢字 and\nnewlines"
     model = models[family]
     encoded = model.encode(fs.Prompt.plain(text, chat=False))
@@ -59,7 +59,7 @@ def test_text_goes_in_and_comes_out(models, family):
     assert model.tokenizer.decode(body) == text
 
 
-def test_llada_is_the_llama_it_says(checkpoints, models):
+def test_llada_equals_the_llama_it_translates_to(checkpoints, models):
     """Every LLaDA tensor sits where the reference code uses it: by hand, without our mapping."""
     raw = load_file(checkpoints["LLaDA"] / "model.safetensors")
     net = models["LLaDA"].net
@@ -415,7 +415,7 @@ def test_a_wrong_capture_is_noticed(models, monkeypatch):
         selfcheck.check(models["Llama"])
 
 
-def test_an_edit_that_does_not_bite_is_noticed(models):
+def test_an_edit_without_effect_is_noticed(models):
     model = models["Llama"]
     weight = model.net.model.layers[0].self_attn.o_proj.weight
     kept = weight.detach().clone()

@@ -56,7 +56,7 @@ def evenly(n):
     return seen / seen.sum(-1, keepdims=True)
 
 
-def test_logits_beyond_the_window(written, model):
+def test_logits_ignore_tokens_beyond_the_window(written, model):
     """Those of the float64 statement, and of transformers' own class."""
     from transformers import ModernBertForMaskedLM
 
@@ -120,7 +120,7 @@ def regions_of_passages(trace):
     return sorted(passages, key=lambda name: name != trace.info["gold"])
 
 
-def test_measures_follow_or_refuse(trace):
+def test_measures_support_local_layers_or_refuse_them(trace):
     n = trace.data.sizes["key"]
     due = evenly(n).sum(1) / n
     found = fs.measures.Absorption(rule=fs.anchors.Robust())(trace).data
@@ -147,7 +147,7 @@ def test_measures_follow_or_refuse(trace):
     ]
     for measure in following:
         measure(trace)
-    with_window = "see a window.*Trace with layers=\\[0\\], which see everything"
+    with_window = "see only a window.*Trace with layers=\\[0\\], which see every position"
     for measure in (
         fs.measures.Drift(),
         fs.measures.Dynamics(),
@@ -166,7 +166,7 @@ def test_measures_follow_or_refuse(trace):
         fs.measures.perturbation([trace], [trace])
 
 
-def test_global_layers_alone_are_measured_as_ever(model, trace):
+def test_trace_of_global_layers_is_measured_as_usual(model, trace):
     some = model.trace(PROMPT, SAMPLER, layers=[0])
     assert some.null.dims == ("step", "key")
     np.testing.assert_allclose(some.mass, trace.mass.sel(layer=[0]), rtol=1e-5)
@@ -208,7 +208,7 @@ def test_columns_are_hidden_by_the_lift_of_their_layer(model):
         fs.interventions.SinkToken()(model).__enter__()
 
 
-def test_what_is_shown_of_a_layer_has_its_own_level_of_chance(trace):
+def test_shown_layer_uses_its_own_chance_level(trace):
     n = trace.data.sizes["key"]
     lift = trace.mass.mean(["step", "head"]).values / (evenly(n).sum(1) / n)
     close(trace.lift.mean(["step", "head"]), lift)

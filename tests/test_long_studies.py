@@ -65,7 +65,7 @@ def claim(name, evidence):
     return STUDIES[name].claims(evidence)[0]
 
 
-def test_what_cannot_be_told_on_running_text_says_why(finished):
+def test_claims_not_testable_on_running_text_give_the_reason(finished):
     whys = {
         "knowledge": "neither right nor wrong",
         "robustness": "neither right nor wrong",
@@ -80,7 +80,7 @@ def test_what_cannot_be_told_on_running_text_says_why(finished):
         assert "no passages" in sentence
 
 
-def test_claim_three_says_how_long_answers_are(finished):
+def test_claim_three_reports_the_length_of_answers(finished):
     (three,) = finished.claims["movement"]
     content = finished.result("movement-states", finished.mdm).examples["content"].values
     (length,) = [n for n in three.numbers if n.unit == "tokens"]
@@ -95,7 +95,7 @@ def test_claim_three_says_how_long_answers_are(finished):
     assert content[0] == sum(token not in ends for token in final)
 
 
-def test_all_read_the_same_text_at_most_as_long_as_what_is_decoded(finished):
+def test_models_read_the_same_gold_text_no_longer_than_the_decoding(finished):
     """The same state: prompt and gold, of which as many words as tokens are decoded."""
     worker = ShardWorker(finished.request, KeptModels())
     gold = worker._gold("questions", 0)
@@ -105,8 +105,8 @@ def test_all_read_the_same_text_at_most_as_long_as_what_is_decoded(finished):
 
 
 @pytest.mark.parametrize("data", ["long:summary", "long:answer", "long:continuation"])
-def test_only_what_can_be_asked_is_planned(data):
-    fields = {"studies": list(STUDIES.own), "models": ["pair/mdm"], "data": data, "limit": 4}
+def test_only_settings_that_the_task_allows_are_planned(data):
+    fields = {"studies": list(STUDIES.builtin), "models": ["pair/mdm"], "data": data, "limit": 4}
     request = request_of(fields)
     names = set(settings_of(request))
     assert ("with-passages" in names) == ("30-points-random" in names) == (data == "long:answer")
@@ -118,7 +118,7 @@ def test_only_what_can_be_asked_is_planned(data):
 # Two runs in one
 
 
-def test_a_further_run_inherits_what_it_does_not_say(both):
+def test_an_extra_run_inherits_the_fields_that_it_does_not_set(both):
     (part,) = both.request.extra_runs
     assert (
         part.limit == 2
@@ -195,7 +195,7 @@ def test_page_and_tables_hold_both(both):
     assert summary["extra_runs"][0]["models"].keys() == {"deep"}
 
 
-def test_the_demo_goes_on_without_the_twin(monkeypatch):
+def test_the_demo_runs_without_the_twin(monkeypatch):
     monkeypatch.setattr(twin, "PACKAGE", "no_such_package")
     request, said = demo_request()
     assert [part.models for part in request.extra_runs] == [("pair/mdm",)]
@@ -218,7 +218,7 @@ def test_end_tokens_do_not_make_an_order_of_long_answers(truth, verdict):
     assert whole.verdict == "holds"
 
 
-def test_only_long_answers_have_ends():
+def test_claim_9a_uses_only_long_answers():
     """Short answers among long ones are left out, and too few long ones are no test."""
     evidence = evidence_of("true", np.random.default_rng(5), 40, long=True)
     content = evidence.order("sampler-confidence", MDM).examples["content"]

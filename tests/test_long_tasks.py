@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import floatscope as fs
-from floatscope.cli.keeping import _fields
 from floatscope.errors import UsageError
 from floatscope.sequences.prompt import encode
 from floatscope.tasks import Asks, Condition, Passage, PlainTemplate, WorldTemplate, named
@@ -223,11 +222,6 @@ def test_every_score_that_has_a_meaning_and_no_other(llada):
         sentence.scores[:2] == ("contains", "f1") and sentence.table["exact_match"].isnull().all()
     )
     assert words.scores == ("contains", "exact_match", "f1") and "rouge_l" not in words.table
-
-
-def test_answers_kept_before_there_were_long_ones_go_on():
-    assert "asks" not in _fields(fs.tasks.world_records("world:one", 1)[0])
-    assert _fields(fs.tasks.long_records("long:answer", 1)[0])["asks"] == "sentences"
 
 
 def test_evaluate_prints_what_long_answers_are_like(command_line, checkpoints, tmp_path):

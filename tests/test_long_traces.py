@@ -10,7 +10,7 @@ import unpacking
 
 import floatscope as fs
 from floatscope.models import tiny
-from floatscope.recording.transfer import Outbox
+from floatscope.recording.transfer import HostCopier
 from floatscope.report.catalogue import Catalogue
 from floatscope.scenes import codec, parts
 from floatscope.scenes.pack import scene_of
@@ -79,7 +79,7 @@ def test_packing_in_pieces_is_packing(monkeypatch):
     assert codec.pack_log(values) == whole
 
 
-def test_an_early_end_leaves_no_room_behind():
+def test_early_end_releases_unused_memory():
     """What was set aside for steps and positions that never came is let go."""
     arm = fs.load("pair/arm")
     prompts = [
@@ -94,9 +94,9 @@ def test_an_early_end_leaves_no_room_behind():
             assert owner.nbytes == array.nbytes, name
 
 
-def test_values_are_put_where_they_belong():
+def test_host_copier_fills_every_destination():
     place = np.full((2, 5), np.nan, np.float16)
-    Outbox(torch.device("cpu")).post_parts(
+    HostCopier(torch.device("cpu")).post_parts(
         torch.arange(6.0).reshape(2, 3), [(lambda values: values, place[:, 1:4])]
     )
     np.testing.assert_array_equal(place[:, 1:4], np.arange(6).reshape(2, 3))

@@ -14,7 +14,7 @@ from floatscope.studies import Findings, request_of
 LONG = "ours=./dir,family=Llama,direction=bidirectional,shift=1,mask_id=4,override_mask=true,adapter=DIR2"
 
 
-def test_a_text_and_a_table_say_the_same():
+def test_a_text_and_a_table_give_the_same_spec():
     spec = ModelSpec.parse(LONG)
     table = {
         "where": "./dir",
@@ -26,17 +26,17 @@ def test_a_text_and_a_table_say_the_same():
         "mask_id": 4,
         "override_mask": True,
     }
-    assert spec == ModelSpec.of(table) == ModelSpec(**table) == ModelSpec.of(spec)
+    assert spec == ModelSpec.from_value(table) == ModelSpec(**table) == ModelSpec.from_value(spec)
     assert spec.text == LONG and ModelSpec.parse(spec.text) == spec
     assert spec.settings == {k: v for k, v in table.items() if k != "where"}
 
 
 @pytest.mark.parametrize("where", ["pair/mdm", "./dir", "owner/name", "a b.gguf", "~/x"])
-def test_a_plain_place_is_left_as_it_is(where):
+def test_a_plain_path_has_no_settings(where):
     assert ModelSpec.parse(where) == ModelSpec(where) and ModelSpec(where).text == where
 
 
-def test_a_path_may_hold_what_separates(tmp_path, monkeypatch):
+def test_a_path_may_contain_separators(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "lr=1e-4,warm").mkdir()
     assert ModelSpec.parse("lr=1e-4,warm") == ModelSpec("lr=1e-4,warm")
@@ -65,9 +65,9 @@ def test_a_path_may_hold_what_separates(tmp_path, monkeypatch):
         (3, "Write .NAME=.WHERE"),
     ],
 )
-def test_what_is_wrong_is_named(given, says):
+def test_errors_name_the_invalid_setting(given, says):
     with pytest.raises((UsageError, ModelError), match=f"(?s){says}"):
-        spec = ModelSpec.of(given)
+        spec = ModelSpec.from_value(given)
         spec.require_there()
 
 
@@ -123,7 +123,7 @@ name = "before"
     return folder, adapted
 
 
-def test_its_name_stands_everywhere_and_its_path_nowhere(walked):
+def test_tables_and_pages_show_the_name_of_the_model(walked):
     folder, adapted = walked
     found = Findings(folder / "run")
     assert list(found.models) == ["ours", "before"] == [m["name"] for m in found.models.values()]
@@ -135,7 +135,7 @@ def test_its_name_stands_everywhere_and_its_path_nowhere(walked):
     assert stored[0] == f"ours={adapted},family=Llama,direction=bidirectional,shift=1,mask_id=259"
 
 
-def test_flags_say_what_the_table_says(walked):
+def test_stored_requests_and_flags_accept_the_model_text(walked):
     folder, adapted = walked
     request = Findings(folder / "run").request
     again = request_of({**request.as_json(), "models": list(request.models)})
@@ -147,7 +147,7 @@ def test_flags_say_what_the_table_says(walked):
     assert asked.exit_code == 0 and "ours" in asked.output, asked.output + str(asked.exception)
 
 
-def test_floatscope_json_names_it_too(walked):
+def test_floatscope_json_can_name_the_model(walked):
     folder, adapted = walked
     said = {"name": "stated", "direction": "bidirectional", "shift": 1, "mask_id": 259}
     (adapted / "floatscope.json").write_text(json.dumps(said))
@@ -176,12 +176,12 @@ def test_floatscope_json_names_it_too(walked):
         ([3], "Write"),
     ],
 )
-def test_a_request_refuses_what_is_no_model(models, says):
+def test_a_request_refuses_invalid_models(models, says):
     with pytest.raises(UsageError, match=says):
         request_of({"studies": ["floating"], "models": models})
 
 
-def test_what_is_not_there_is_said_before_a_worker_starts(tmp_path):
+def test_a_missing_model_is_reported_before_a_worker_starts(tmp_path):
     from floatscope.studies.run import run
 
     request = request_of({"studies": ["floating"], "models": ["./nowhere"], "data": "world:one"})

@@ -86,7 +86,7 @@ def test_a_model_with_uniform_attention_is_its_own_null(checkpoints, name):
             np.testing.assert_allclose(kept.values, null.values, atol=1e-5)
 
 
-def test_only_some_layers_kept(llama):
+def test_rollout_null_of_a_kept_layer_equals_that_of_the_full_trace(llama):
     """A rollout runs through layers that are not kept; so does its null."""
     prompt = fs.Prompt.plain("Hello there", chat=False)
     some = llama.trace(prompt, sampler_for(llama, 4), layers=[1])
@@ -116,7 +116,7 @@ def test_length_share_is_where_a_bidirectional_rollout_ends():
 @pytest.mark.parametrize(
     ("size", "layers", "expected"), [(256, 16, 0.768), (256, 32, 0.992), (1024, 32, 0.980)]
 )
-def test_a_causal_rollout_of_nothing_ends_on_position_0(size, layers, expected):
+def test_a_causal_rollout_of_uniform_attention_ends_on_position_0(size, layers, expected):
     """An absorbing state. Brute force with random attention agrees with the null."""
     rng = np.random.default_rng(size)
     state = first = np.eye(size)[:, :1]
@@ -138,7 +138,7 @@ def test_random_keys_are_even_and_without_repeats():
     assert nulls.mass_on(mass, keys).dims == ("layer", "draw")
 
 
-def test_matched_columns_stay_near_and_are_others():
+def test_matched_keys_are_near_and_different():
     anchors = np.array([0, 1, 50])
     keys = nulls.matched_keys(anchors, 100, width=5)
     assert not np.isin(keys, anchors).any()

@@ -55,7 +55,7 @@ def test_claims_have_a_primary_quantity_and_a_verdict(finished):
     assert 0 <= share.low <= share.value <= share.high <= 1
 
 
-def test_as_much_prose_as_questions(finished):
+def test_prose_has_as_many_examples_as_questions(finished):
     for model in finished.models:
         assert finished.result("dormancy", model, "prose").n == 3
 
@@ -77,7 +77,7 @@ def test_a_run_of_an_older_plan_opens(finished, tmp_path):
     assert found.claims["dormancy"][0].numbers[0].n == 2
 
 
-def test_what_is_asked_otherwise_is_another_shard(finished):
+def test_a_changed_spec_changes_the_shards_key(finished):
     """Answers with early stop, or traces of other prose, are not taken for these."""
     planned = plan(finished.request)
     keys = planned.keys()

@@ -67,7 +67,7 @@ def test_the_decoding_goes_on_from_what_was_forced(exact, family, step):
 
 
 @pytest.mark.parametrize("family", DIFFUSION)
-def test_what_was_put_back_is_revealed_later(exact, family):
+def test_remasked_positions_are_revealed_later(exact, family):
     model, sampler = exact[family], fs.Confidence(length=6, steps=6, stop_at_eos=False)
 
     def overrule(now, answer):
@@ -108,7 +108,7 @@ def test_a_causal_model_goes_on_from_the_forced_token(exact, family):
 
 
 @pytest.mark.parametrize("name", EVERY)
-def test_every_sampler_fills_what_was_put_back(llada, name):
+def test_every_sampler_fills_remasked_positions(llada, name):
     """All of the answer after the first step; of blocks, the first one's alone are there to be put back."""
     sampler = EVERY[name]
     with fs.interventions.Remasked(step=0)(llada):
@@ -117,15 +117,15 @@ def test_every_sampler_fills_what_was_put_back(llada, name):
     assert (np.array(answers(done)[1]) == llada.mask_id).all()
     assert done.info["remasked"] == revealed.sum()
     assert done.ended == "eos" or llada.mask_id not in answers(done)[-1]
-    assert done.steps <= sampler.most_steps(sampler.n_blocks)
+    assert done.steps <= sampler.max_steps(sampler.n_blocks)
     if not sampler.adaptive and done.ended != "eos":
         assert done.steps == sampler.n_steps
 
 
 @pytest.mark.parametrize("name", ["confidence", "random, few steps", "dream, cold"])
-def test_several_decisions_of_one_decoding(llada, name):
+def test_several_decisions_of_one_decoding_are_overruled(llada, name):
     sampler = EVERY[name]
-    both = fs.interventions.Together(
+    both = fs.interventions.Combined(
         (
             fs.interventions.ForceToken(0, 65),
             fs.interventions.Remasked(0, step=1),
@@ -144,7 +144,7 @@ def test_a_batch_is_changed_as_each_prompt_alone(exact, family):
     model, sampler = exact[family], sampler_for(exact[family], length=5, steps=5)
     change = fs.interventions.ForceToken(1, 65)
     if model.is_diffusion:
-        change = fs.interventions.Together((change, fs.interventions.Remasked([0, 1, 2], step=2)))
+        change = fs.interventions.Combined((change, fs.interventions.Remasked([0, 1, 2], step=2)))
     with change(model):
         together = model.generate(PROMPTS, sampler)
         alone = [model.generate(p, sampler) for p in PROMPTS]
@@ -153,7 +153,7 @@ def test_a_batch_is_changed_as_each_prompt_alone(exact, family):
         assert one.info == other.info
 
 
-def test_all_at_once_each_does_its_part_and_is_gone(models):
+def test_all_interventions_combined_act_and_are_removed(models):
     """What acts on heads, values, edges, residuals and decisions, in one `with`."""
     for model in (models["LLaDA"], models["Llama"]):
         sampler = sampler_for(model, length=4, steps=4)
@@ -172,7 +172,7 @@ def test_all_at_once_each_does_its_part_and_is_gone(models):
             fs.interventions.ForceToken(0, 65),
         ]
         every += [fs.interventions.Remasked(0, step=1)] if model.is_diffusion else []
-        with fs.interventions.Together(tuple(every))(model):
+        with fs.interventions.Combined(tuple(every))(model):
             during = model.trace(PROMPTS, sampler, keep="mass")
         for trace, prompt in zip(during, PROMPTS, strict=True):
             start = len(model.encode(prompt).ids)
@@ -188,7 +188,7 @@ def test_all_at_once_each_does_its_part_and_is_gone(models):
         assert not any(block._forward_pre_hooks for block in model.net.model.layers)
 
 
-def test_nothing_changed_is_nothing_changed(models):
+def test_an_overruling_that_changes_nothing_is_bit_identical(models):
     """Forced to what it would be, or put back before it was revealed: the same to the last bit."""
     for model in (models["LLaDA"], models["Llama"]):
         sampler = sampler_for(model, length=4, steps=4)
@@ -208,14 +208,14 @@ def test_nothing_changed_is_nothing_changed(models):
             assert set(done.info.values()) == {0}
 
 
-def test_as_a_person_types_it():
+def test_typed_interventions_are_parsed():
     assert intervention_of("force-token:position=2,token=65,step=1") == fs.interventions.ForceToken(
         2, 65, 1
     )
     assert intervention_of("remasked:positions=0|3,step=4") == fs.interventions.Remasked([0, 3], 4)
 
 
-def test_refused_with_a_remedy(llada, llama):
+def test_invalid_settings_are_refused_with_a_remedy(llada, llama):
     for model, wrong, says in (
         (llada, fs.interventions.ForceToken(), "not in the vocabulary"),
         (llada, fs.interventions.ForceToken(0, llada.mask_id), "Use Remasked"),

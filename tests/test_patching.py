@@ -64,7 +64,7 @@ def test_every_layers_residual_restores_the_clean_answer(models, clean, family):
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("what", KINDS)
 @pytest.mark.parametrize("align", ["positions", "regions"])
-def test_a_patch_is_what_plain_torch_says(exact, family, what, align):
+def test_a_patch_equals_plain_torch(exact, family, what, align):
     """Layers 1 and 2, the gold passage and the answer (from its end, where spans differ in length)."""
     model, sampler = exact[family], brief(exact[family])
     prompt = LONGER if align == "regions" and what != "attention" else OTHER
@@ -121,7 +121,7 @@ def test_a_patch_is_what_plain_torch_says(exact, family, what, align):
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_one_step_and_one_layer_of_it(exact, family):
+def test_a_patch_of_one_step_leaves_other_steps_unchanged(exact, family):
     """At the second step alone: the first is the run's own."""
     model, sampler = exact[family], brief(exact[family])
     source = fs.interventions.PatchSource.of(model, CLEAN, sampler, keep="head", layers=1, steps=1)
@@ -143,7 +143,7 @@ def test_a_batch_with_padding_is_patched_as_each_alone(exact, family, what):
     prompts = [OTHER, CLEAN] if what == "attention" else [OTHER, LONGER]
     source = fs.interventions.PatchSource.of(model, CLEAN, sampler, keep=what)
     part = {} if what == "attention" else {"regions": ("gold", "question", "masked")}
-    with fs.interventions.Together(
+    with fs.interventions.Combined(
         (
             fs.interventions.AblateHeads(((0, 0),)),
             fs.interventions.Patch(what, source, align=align, **part),
@@ -157,7 +157,7 @@ def test_a_batch_with_padding_is_patched_as_each_alone(exact, family, what):
         assert len(one.interventions) == 2 and "source=PatchSource(" in one.interventions[1]
 
 
-def test_the_first_acts_first(models, clean):
+def test_the_intervention_listed_first_acts_first(models, clean):
     """On a layer's input: the second puts its own there. On what comes out, the first has the last word."""
     model, sampler = models["Dream"], brief(models["Dream"])
     one, other = clean["Dream"], fs.interventions.PatchSource.of(model, OTHER, sampler)
@@ -165,7 +165,7 @@ def test_the_first_acts_first(models, clean):
         alone = fs.interventions.Patch(what, other if stays is OTHER else one)
         with alone(model):
             expected = model.generate(CLEAN, sampler)
-        with fs.interventions.Together(
+        with fs.interventions.Combined(
             (fs.interventions.Patch(what, one), fs.interventions.Patch(what, other))
         )(model):
             both = model.generate(CLEAN, sampler)
@@ -189,7 +189,7 @@ def test_spans_correspond_in_order_and_from_their_ends():
         alignment.partners(own, other, "positions")
 
 
-def test_guidances_blank_is_left_alone(models):
+def test_the_unprompted_forward_of_guidance_is_not_patched(models):
     """Put into itself a guided run stays as it is: its second forward is not the recorded one."""
     model, sampler = models["LLaDA"], fs.Confidence(length=3, steps=2, cfg=1.0)
     source = fs.interventions.PatchSource.of(model, CLEAN, sampler)
@@ -198,7 +198,7 @@ def test_guidances_blank_is_left_alone(models):
     np.testing.assert_array_equal(during.confidence, model.generate(CLEAN, sampler).confidence)
 
 
-def test_refused_with_a_remedy(models, clean):
+def test_invalid_patches_are_refused_with_a_remedy(models, clean):
     model, source = models["LLaDA"], clean["LLaDA"]
     few = fs.interventions.PatchSource.of(model, CLEAN, keep="head", layers=[0])
     assert few.nbytes < source.nbytes and "read" in repr(few)

@@ -12,7 +12,7 @@ from floatscope.models import attention_hook
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_a_pattern_is_the_eager_one_and_its_columns_are_the_trace(models, family):
+def test_pattern_equals_eager_attention_and_sums_to_the_trace(models, family):
     model = models[family]
     trace = model.trace(PROMPT, sampler_for(model, length=6, steps=3), keep=["mass", "entropy"])
     for step in (0, trace.n_steps - 1):
@@ -28,7 +28,7 @@ def test_a_pattern_is_the_eager_one_and_its_columns_are_the_trace(models, family
         assert found["token"].values.tolist() == tokens.tolist()
 
 
-def test_a_pattern_is_the_float64_softmax_of_the_seam(models):
+def test_pattern_equals_a_float64_softmax(models):
     model, seen = models["Dream"], {}
     trace = model.trace("Hello there", sampler_for(model))
 
@@ -46,7 +46,7 @@ def test_a_pattern_is_the_float64_softmax_of_the_seam(models):
     assert bool(found["masked"].any()) and not bool(found["masked"][:5].any())
 
 
-def test_a_block_sees_itself_and_what_is_before_it(checkpoints):
+def test_block_model_pattern_is_block_causal(checkpoints):
     blocks = {"direction": "block-causal", "block": 4, "mask_id": 259, "shift": 0}
     model = fs.load(checkpoints["Qwen2"], **blocks)
     trace = model.trace("Hello there", fs.Confidence(length=8, steps=4), keep="mass")
@@ -60,7 +60,7 @@ def test_a_block_sees_itself_and_what_is_before_it(checkpoints):
     assert float(found.where(later).max()) == 0
 
 
-def test_a_batch_leaves_no_padding(models):
+def test_pattern_of_a_batched_trace_has_no_padding(models):
     model = models["Llama"]
     traces = model.trace(["Hi", "Something rather longer"], sampler_for(model))
     for trace in traces:
@@ -72,7 +72,7 @@ def test_a_batch_leaves_no_padding(models):
         assert np.triu(found.values, 1).max() == 0
 
 
-def test_what_would_be_another_pattern_is_refused(models, llada):
+def test_pattern_of_a_mismatched_trace_is_refused(models, llada):
     trace = llada.trace("Hello", fs.Confidence(length=4, steps=2), keep="mass")
     with pytest.raises(fs.UsageError, match="expected a trace of .*Load the model that was traced"):
         models["Dream"].pattern(trace, step=0)
@@ -88,7 +88,7 @@ def test_what_would_be_another_pattern_is_refused(models, llada):
         llada.pattern(edited, step=0)
 
 
-def test_too_much_at_once_is_refused(llada, monkeypatch):
+def test_pattern_above_the_memory_limit_is_refused(llada, monkeypatch):
     monkeypatch.setattr("floatscope.recording.pattern._LIMIT", 1000)
     trace = llada.trace("Hello", fs.Confidence(length=4, steps=2), keep="mass")
     with pytest.raises(fs.UsageError, match="Choose fewer layers or heads"):
@@ -113,7 +113,7 @@ def test_a_pattern_is_drawn_with_its_tokens(llada, monkeypatch):
     assert mean.figure.get_figwidth() == 3.3 and not texts_outside(mean.figure)
 
 
-def test_what_other_viewers_take(llada):
+def test_pattern_converts_for_bertviz_and_circuitsvis(llada):
     trace = llada.trace("Hello", fs.Confidence(length=4, steps=2), keep="mass")
     whole = llada.pattern(trace, step=0)
     for_bertviz = fs.to_bertviz(whole)

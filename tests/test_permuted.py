@@ -13,7 +13,7 @@ from tiny_models import FAMILIES, sampler_for
 import floatscope as fs
 from floatscope.errors import UsageError
 from floatscope.models import permuted, tiny
-from floatscope.tasks.asking import Asking, ask
+from floatscope.tasks.asking import EvaluationSetup, ask
 from floatscope.tasks.world_questions import world_records
 
 
@@ -99,7 +99,7 @@ def test_every_cell_is_as_likely_as_another():
     assert min(scipy.stats.chisquare(counts).pvalue) > 1e-3 / 20
 
 
-def test_neighbours_part():
+def test_neighbouring_entries_move_independently():
     """Where one entry went says nothing of where the next one did: in one row again, or one column,
     as often as any two."""
     rows, columns = 300, 500
@@ -113,7 +113,7 @@ def test_neighbours_part():
             assert scipy.stats.binomtest(together, pairs, 1 / count).pvalue > 1e-4
 
 
-def test_what_a_matrix_had_learnt_is_gone():
+def test_permutation_removes_learned_structure():
     """A planted direction ten times above the noise: the largest singular value falls to that of the
     same entries in any order, as numpy's own permutation gives it."""
     rng = np.random.default_rng(0)
@@ -131,7 +131,9 @@ def test_a_permuted_model_knows_nothing():
     for weights in permuted.WEIGHTS:
         model = fs.load("pair/mdm", weights=weights, check=False)
         sampler = sampler_for(model, 6, 3)
-        right[weights] = [row["contains"] for row in ask(Asking(model, sampler), records).scored]
+        right[weights] = [
+            row["contains"] for row in ask(EvaluationSetup(model, sampler), records).scored
+        ]
     assert sum(right["trained"]) >= 6 and len(right["permuted"]) == 8
     assert sum(right["permuted"]) == 0
 

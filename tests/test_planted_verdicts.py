@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from floatscope.studies.claim import short
+from floatscope.studies.claim import format_value
 from floatscope.studies.library import STUDIES
 from floatscope.studies.verdict import other_deltas
 
@@ -41,13 +41,13 @@ def test_a_claim_says_all_that_a_reader_needs(verdicts, number):
     assert claim.number == number and theta.level == rule.level and theta.n == n
     assert not any(c.isdigit() for c in claim.plain) and claim.sentence.endswith(".")
     assert all(number.n for number in others)
-    assert short(rule.delta, rule.unit) in claim.rule
+    assert format_value(rule.delta, rule.unit) in claim.rule
     assert {v.choice for v in claim.variants} >= {v.choice for v in other_deltas(rule, theta)}
     assert all(v.verdict != "not testable" for v in claim.variants)
 
 
 @pytest.mark.parametrize("number", ["8", "9a", "9b", "9c", "10b", "11", "13"])
-def test_no_effect_is_never_found(verdicts, number):
+def test_a_claim_without_an_effect_never_holds(verdicts, number):
     """Anchors that both models need alike, a random order, samplers that answer alike, values that untrained
     weights drain as well, heads that are one more set of their kind, one more untrained network."""
     plant, n = verdicts.PLANTED[number]
@@ -55,7 +55,7 @@ def test_no_effect_is_never_found(verdicts, number):
     assert "holds" not in {plant("equal", rng, n).verdict for _ in range(3)}
 
 
-def test_nothing_can_be_won_at_the_ceiling(verdicts):
+def test_a_ceiling_makes_claim_9c_not_testable(verdicts):
     from verdict_parts.evidence import MDM
     from verdict_parts.order import evidence_of
 
@@ -65,7 +65,7 @@ def test_nothing_can_be_won_at_the_ceiling(verdicts):
     assert repair.verdict == "not testable" and "ask harder questions" in repair.why
 
 
-def test_what_cannot_be_tested_says_what_would_do(verdicts):
+def test_claims_that_are_not_testable_name_a_remedy(verdicts):
     from verdict_parts.evidence import ARM
     from verdict_parts.order import evidence_of
 

@@ -103,10 +103,10 @@ def test_partial_directory_without_directory_locks(tmp_path, monkeypatch):
 def test_holder_text_begins_after_the_locked_byte(tmp_path):
     """Windows refuses to read the byte that is locked; the text begins after it."""
     path = tmp_path / "run.lock"
-    with lock.held(path):
+    with lock.hold(path):
         assert path.read_bytes()[:1] == lock._LOCKED
         expected = f"is in use by process {os.getpid()} on "
-        with pytest.raises(RunError, match=expected), lock.held(path):
+        with pytest.raises(RunError, match=expected), lock.hold(path):
             pass
-    with lock.held(path):
+    with lock.hold(path):
         pass

@@ -51,7 +51,7 @@ def test_a_log_has_a_line_every_15_seconds_with_what_is_done_and_left(log, monke
     def change(number):
         if number == 1:
             running = {"mdm-trace-003": 0.25, "arm-\x1b[2J": 0.5}
-            display.update("running", done=4, total=12, running=running, left=100.0)
+            display.update("running", completed=4, total=12, running=running, seconds_left=100.0)
 
     clock = Clock(4, change)
     monkeypatch.setattr(progress, "_wait", clock.wait)
@@ -72,12 +72,12 @@ def test_the_time_left_is_estimated_from_what_was_done_since_the_first_report():
     display = Display("tracing", "steps", 50, clock=lambda: now)
     assert display.line() == "tracing: 0 of 50 steps, 0 s elapsed"
     now = 160.0  # a model was loaded
-    display.update(done=10)
+    display.update(completed=10)
     assert display.line() == "tracing: 10 of 50 steps, 60 s elapsed"
     now = 170.0
-    display.update(done=20)
+    display.update(completed=20)
     assert display.line() == "tracing: 20 of 50 steps, 70 s elapsed, 30 s left"
-    display.update(done=50)
+    display.update(completed=50)
     assert display.line() == "tracing: 50 of 50 steps, 70 s elapsed"
 
 
@@ -102,7 +102,7 @@ def test_a_terminal_has_a_bar_and_no_lines(log, monkeypatch):
     monkeypatch.setattr(err, "_force_terminal", True)
     monkeypatch.setenv("TERM", "xterm")
     with Display("a [b] {c}", "shards", 4) as display:
-        display.update(done=1, running={"x": 0.5}, left=30.0)
+        display.update(completed=1, running={"x": 0.5}, seconds_left=30.0)
     said = log.getvalue()
     assert "a [b] {c}" in said and "1 of 4 shards, 30 s left" in said and "elapsed" not in said
     assert display._thread is None

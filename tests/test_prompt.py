@@ -56,7 +56,7 @@ def test_chat_templates(checkpoints, tmp_path):
     assert model.encode(fs.Prompt.plain("Hi", chat=False)).regions == ("prompt", "prompt")
 
 
-def test_prompts_that_cannot_be_are_refused():
+def test_invalid_prompts_are_refused():
     with pytest.raises(fs.UsageError, match="question is empty"):
         fs.Prompt.rag(" ", ["a"])
     with pytest.raises(fs.UsageError, match="gold = 2, but there are 2 passages"):

@@ -102,7 +102,7 @@ def test_run_json_holds_checksums_of_what_was_read(project):
     assert list(Findings(project / "run").models) == ["ours"]
 
 
-def test_it_is_repeated_from_elsewhere_to_the_same_bytes(project, tmp_path, monkeypatch):
+def test_a_run_repeated_from_another_folder_gives_the_same_bytes(project, tmp_path, monkeypatch):
     """The run's directory was moved, and whoever repeats it stands somewhere else."""
     shutil.copytree(project / "run", tmp_path / "moved")
     monkeypatch.chdir(tmp_path)
@@ -116,14 +116,14 @@ def test_it_is_repeated_from_elsewhere_to_the_same_bytes(project, tmp_path, monk
     assert "report.html" in report
 
 
-def test_a_flag_comes_before_what_was_stored(there, tmp_path):
+def test_a_flag_overrides_the_stored_request(there, tmp_path):
     command("study", "--config", "run/run.json", "--limit", 3, "--out", tmp_path / "more", *MINE)
     asked = [Findings(run).request for run in (there / "run", tmp_path / "more")]
     assert asked[1] == asked[0].model_copy(update={"limit": 3})
 
 
 @pytest.mark.parametrize("name", ["questions.jsonl", "mine.py"])
-def test_what_has_changed_is_named_before_anything_runs(there, tmp_path, name):
+def test_changed_files_are_named_before_the_run(there, tmp_path, name):
     before = (there / name).read_text()
     (there / name).write_text(before + "\n")
     try:
@@ -134,7 +134,7 @@ def test_what_has_changed_is_named_before_anything_runs(there, tmp_path, name):
     assert not (tmp_path / "again").exists()
 
 
-def test_a_run_goes_on_only_with_its_own_data(there, tmp_path):
+def test_a_run_is_not_resumed_with_changed_data(there, tmp_path):
     data = tmp_path / "q.jsonl"
     shutil.copy(there / "questions.jsonl", data)
     words = (
@@ -144,12 +144,12 @@ def test_a_run_goes_on_only_with_its_own_data(there, tmp_path):
     command(*words)
     command(*words)  # nothing has changed
     data.write_text(data.read_text() + "\n")
-    with pytest.raises(RunError, match="has changed since .* was begun"):
+    with pytest.raises(RunError, match="has changed since .* was started"):
         command(*words)
     command(*words, "--overwrite")
 
 
-def test_what_is_not_here_is_named(there, tmp_path, monkeypatch):
+def test_missing_files_are_named(there, tmp_path, monkeypatch):
     run = json.loads((there / "run" / "run.json").read_text())
     run["about"]["folder"] = str(tmp_path / "gone")
     file = tmp_path / "run.json"
@@ -180,7 +180,7 @@ def test_an_absolute_path_that_is_gone_can_be_a_link(there, tmp_path):
     run["request"]["models"] = [f"{gone},direction=bidirectional,shift=1,mask_id=259"]
     given = {"plugins": [str(there / "mine.py")]}
     with pytest.raises(
-        UsageError, match=r"adapted, which the run read, is not here.*a link will do"
+        UsageError, match=r"adapted, which the run read, is not here.*a link is enough"
     ):
         repeated(run, there / "run.json", given)
     gone.parent.mkdir()
@@ -194,9 +194,9 @@ def test_a_sample_of_shards_is_computed_again_byte_for_byte(there):
     assert "✗" not in said
 
 
-def test_verify_sees_other_weights_other_numbers_and_other_answers(there, tmp_path):
+def test_verify_detects_changed_weights_numbers_and_answers(there, tmp_path):
     from floatscope.engine import Output
-    from floatscope.studies.verifying import _compared, verify
+    from floatscope.studies.verifying import _compare_shard, verify
 
     [one, *_] = list(verify("run", sample=1, seed=3))
     assert one.exact
@@ -211,26 +211,26 @@ def test_verify_sees_other_weights_other_numbers_and_other_answers(there, tmp_pa
     )
     bent = stored.data[name].copy(deep=True)
     bent[variable].values.reshape(-1)[0] += 0.5
-    near = _compared(shard, stored, Output(stored.data | {name: bent}, stored.meta))
+    near = _compare_shard(shard, stored, Output(stored.data | {name: bent}, stored.meta))
     assert near.largest == pytest.approx(0.5) and not near.differs and not near.exact
     other = {**stored.meta, "model": {**stored.meta["model"], "fingerprint": "0"}}
-    assert "fingerprint was" in _compared(shard, stored, Output(stored.data, other)).differs
+    assert "fingerprint was" in _compare_shard(shard, stored, Output(stored.data, other)).differs
     said = json.loads(json.dumps(stored.meta))
     said["examples"][0]["text"] = "else"
-    assert "said 'else' instead of" in _compared(shard, stored, Output(stored.data, said)).differs
+    assert "'else' instead of" in _compare_shard(shard, stored, Output(stored.data, said)).differs
 
 
 def test_scenes_are_not_compared(there):
     """Another machine's last digit may be another code of a scene, and the measures are compared."""
     from floatscope.engine import Output
-    from floatscope.studies.verifying import _compared
+    from floatscope.studies.verifying import _compare_shard
 
     found = Findings("run")
     shard = next(s for s in found.plan.shards if s.spec["kind"] == "trace")
     now = found.run.read(shard.id)
     shown = now.data["0/page"]
     other = Output(now.data | {"0/page": shown + 1}, now.meta)
-    assert shown.data_vars and _compared(shard, other, now).exact
+    assert shown.data_vars and _compare_shard(shard, other, now).exact
 
 
 def test_verify_fails_where_the_weights_have_changed(there, checkpoints, tmp_path, monkeypatch):

@@ -23,7 +23,7 @@ def trials():
     return np.log(a / (a + b) / (c / (c + d))), np.sqrt(1 / a - 1 / (a + b) + 1 / c - 1 / (c + d))
 
 
-def test_the_published_example():
+def test_random_effects_mean_equals_the_published_example():
     """As the R package metafor prints it: REML τ² = 0.3132, I² = 92.22 %, estimate −0.7145."""
     found = random_effects_mean(*trials())
     assert found.tau**2 == pytest.approx(0.3132, abs=5e-5)
@@ -62,7 +62,7 @@ def likeliest(loss, values):
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_against_the_likelihood_itself(seed):
+def test_random_effects_mean_equals_a_slow_maximum_of_the_likelihood(seed):
     rng = np.random.default_rng(seed)
     k = int(rng.integers(2, 15))
     errors = rng.uniform(0.2, 2.0, k)
@@ -95,7 +95,7 @@ def test_coverage(k, between):
 
 
 @pytest.mark.parametrize(("values", "errors"), [([1.0], [1.0]), ([1.0, 2.0], [1.0, 0.0])])
-def test_what_has_no_error_is_refused(values, errors):
+def test_estimates_without_an_error_are_refused(values, errors):
     with pytest.raises(UsageError, match="errors above zero"):
         random_effects_mean(np.array(values), np.array(errors))
 

@@ -72,7 +72,7 @@ def test_whole_published_sets_are_read(name):
         assert {r.gold for r in found.records} == set(range(20))  # it stands anywhere
 
 
-def test_what_the_fields_become():
+def test_fields_of_every_schema_become_fields_of_the_record():
     (kv, *_) = read_records(DATA / "kv-retrieval.jsonl").records
     assert kv.question == 'Which value belongs to the key "2a8d601d-1d69-4e64-9f90-8ad825a74195"?'
     assert f'"{kv.answers[0]}"' in kv.passages[kv.gold].text
@@ -98,7 +98,7 @@ def test_questions_with_one_gold_passage_share_a_cluster_also_without_it():
     assert unmarked.cluster == ""
 
 
-def test_dpr_without_isgold_takes_the_first_that_has_the_answer(tmp_path):
+def test_dpr_without_isgold_marks_the_first_passage_with_the_answer_as_gold(tmp_path):
     ctxs = [{"text": "x", "has_answer": False}, *[{"text": "y", "has_answer": True}] * 2]
     record = read(tmp_path, [{"question": "q", "answers": ["y"], "ctxs": ctxs}]).records[0]
     assert [p.gold for p in record.passages] == [False, True, False]
@@ -147,7 +147,7 @@ FAULTS = [
     (GOOD, GOOD | {"gold": 1}, "field gold is 1, but there are 1 passages", "from 0"),
     (GOOD, GOOD | {"gold": "0"}, "field gold is '0', where a int is expected", "plain"),
     (GOOD, {"question": "Q", "answer": "A", "pasages": []}, "field pasages is not", "'passages'"),
-    (GOOD, b'{"question": "\\ud800", "answer": "A"}', "half a surrogate pair", "whole"),
+    (GOOD, b'{"question": "\\ud800", "answer": "A"}', "unpaired surrogate", "Unicode"),
     (GOOD | {"id": 1}, GOOD | {"id": 1}, "field id '1' is already the id of .*line 1", "own"),
     (CTXS, CTXS | {"ctxs": None}, "field ctxs is None, where a list", "lost-in-the-middle"),
     (CTXS, CTXS | {"ctxs": [{"title": "t"}]}, r"field ctxs\[0\].text is missing", "ctxs:"),
@@ -194,7 +194,7 @@ def test_files_that_cannot_be_read_at_all(tmp_path):
     path.write_bytes(b'{"prompt": "a"}')
     with pytest.raises(fs.UsageError) as caught:
         read_records(path)
-    assert all(schema.looks in caught.value.remedy for schema in ALL)
+    assert all(schema.layout in caught.value.remedy for schema in ALL)
     with pytest.raises(fs.UsageError, match="none of the 2 records"):
         read(tmp_path, [{"question": "", "answer": "a"}, b"{"], skip_bad=True)
     broken = tmp_path / "squad.json"
@@ -232,7 +232,7 @@ def test_squad_faults_name_the_question_and_its_path(tmp_path):
 
 
 @pytest.mark.parametrize("level", LEVELS)
-def test_the_world_gives_records(level):
+def test_world_records_follow_from_the_seed_and_the_level(level):
     name = f"world:{level}"
     records = world_records(name, 5, seed=3)
     assert records == world_records(name, 5, seed=3) != world_records(name, 5, seed=4)
@@ -240,7 +240,7 @@ def test_the_world_gives_records(level):
     for record in records:
         assert len(record.passages) == LEVELS[level].passages
         assert record.answers[0] in record.passages[record.gold].text
-        assert sum(p.kept for p in record.passages) == LEVELS[level].hops
+        assert sum(p.is_required for p in record.passages) == LEVELS[level].hops
     if LEVELS[level].confusable:
         with pytest.raises(fs.UsageError, match="confusable names"):
             world_records(name, 5, known=True)
@@ -248,14 +248,14 @@ def test_the_world_gives_records(level):
         assert all(r.known for r in world_records(name, 5, known=True))
 
 
-def test_worlds_that_cannot_be_are_refused():
+def test_unknown_worlds_are_refused():
     with pytest.raises(fs.UsageError, match="'world:ten'.*world:nine"):
         world_records("world:ten", 1)
     with pytest.raises(fs.UsageError, match="0 questions of world:one"):
         world_records("world:one", 0)
 
 
-def test_records_refuse_what_cannot_be_asked():
+def test_records_without_question_answer_or_passage_text_are_refused():
     example = World().examples(LEVELS["one"], 1)[0]
     assert from_world(example.closed_book(), "x").passages == ()
     with pytest.raises(fs.UsageError, match="'x'.*question is empty"):

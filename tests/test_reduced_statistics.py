@@ -30,7 +30,7 @@ def compare(trace):
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_reduced_on_the_way_is_reduced_afterwards(models, family):
+def test_recorded_means_equal_means_of_the_trace(models, family):
     """Batches with padding; causal models with their cache."""
     model = models[family]
     for trace in model.trace(PROMPTS, sampler_for(model), keep=KEEP):

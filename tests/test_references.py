@@ -35,7 +35,7 @@ def test_every_number_in_the_package_has_an_entry_and_every_entry_is_named():
 def test_what_is_read_from_the_source_is_what_is_imported(registry, package):
     """Of every registered method, by the name a run knows it by."""
     read = references._library(package)
-    for name in registry.own:
+    for name in registry.builtin:
         text = read[references._bare(name)]
         own = registry[name].__doc__ if isinstance(registry[name], type) else ""
         assert set(NUMBER.findall(own or "")) <= set(NUMBER.findall(text))
@@ -44,7 +44,9 @@ def test_what_is_read_from_the_source_is_what_is_imported(registry, package):
 
 def test_every_family_names_its_paper():
     read = references._library("models.families")
-    assert all(NUMBER.search(read[references._bare(FAMILIES[name].name)]) for name in FAMILIES.own)
+    assert all(
+        NUMBER.search(read[references._bare(FAMILIES[name].name)]) for name in FAMILIES.builtin
+    )
 
 
 def test_entries_are_whole():

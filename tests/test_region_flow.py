@@ -67,7 +67,7 @@ def test_twice_the_mass_per_gold_token(rows, causal):
         np.testing.assert_allclose(found.passage_lift.isel(layer=0), np.array([1, 2, 1]) * 16 / 18)
 
 
-def test_not_found_where_it_was_not_planted():
+def test_gold_lift_is_below_one_if_another_passage_is_planted():
     found = RegionFlow()(planted(double("passage 3")))
     assert (found.gold_lift < 1).all()
     assert RegionFlow()(planted(np.ones(SIZE))).gold_lift.values == pytest.approx(1)
@@ -118,7 +118,7 @@ def test_what_fills_the_answer_after_its_end_does_not_count():
     )
 
 
-def test_without_gold_or_with_one_passage_it_is_nan_and_said():
+def test_without_gold_or_with_one_passage_the_lift_is_nan_and_noted():
     found = RegionFlow()(planted(np.ones(SIZE), gold=""))
     assert found.gold_lift.isnull().all()
     assert found.flow.sel(category="gold").isnull().all()

@@ -67,17 +67,17 @@ def without_wrote_event(directory):
     (directory / "log.jsonl").write_text("".join(x for x in lines if '"wrote"' not in x))
 
 
-def test_it_holds_rules_n_stopping_rule_controls_and_settings():
-    everything = request_of({"studies": [*STUDIES.own], "models": ["pair/mdm"], "controls": 5})
+def test_a_registration_holds_rules_n_stopping_rule_controls_and_settings():
+    everything = request_of({"studies": [*STUDIES.builtin], "models": ["pair/mdm"], "controls": 5})
     found = registration_of(everything)
     claims = found.runs["run"].claims
-    rules = {r.number: r for name in STUDIES.own for r in STUDIES[name].rules}
-    methods = {n: STUDIES[name].method for name in STUDIES.own for n in STUDIES[name].decides}
+    rules = {r.number: r for name in STUDIES.builtin for r in STUDIES[name].rules}
+    methods = {n: STUDIES[name].method for name in STUDIES.builtin for n in STUDIES[name].decides}
     assert claims.keys() == rules.keys()
     for number, claim in claims.items():
         rule = rules[number]
         assert (claim.quantity, claim.delta, claim.unit) == (rule.quantity, rule.delta, rule.unit)
-        assert claim.direction == ("above" if rule.more else "below")
+        assert claim.direction == ("above" if rule.above else "below")
         assert claim.level == rule.level and claim.claims_in_family == claims_together(rule.family)
         assert claim.n and claim.rule == rule.words()
         assert claim.method == methods[number] and claim.of_layers == rule.of_layers
@@ -98,7 +98,7 @@ def test_the_same_request_gives_the_same_bytes(asked):
     assert other.encode() == registration_of(asked).encode()  # how it is computed is none of it
 
 
-def test_it_is_written_before_the_first_shard_and_hashed_into_the_run(made, asked):
+def test_a_registration_is_written_before_the_first_shard_and_hashed_into_the_run(made, asked):
     data = (made / NAME).read_bytes()
     digest = hashlib.sha256(data).hexdigest()
     assert data == registration_of(asked).encode()
@@ -191,7 +191,7 @@ def test_a_run_whose_log_names_no_registration_is_unregistered(copy, asked, tmp_
     without_wrote_event(copy)
     if broken:
         (copy / "run.json").write_text("{broken")
-    with pytest.raises(RunError, match="begun without a registration"):
+    with pytest.raises(RunError, match="started without a registration"):
         run(asked, copy, registration=earlier)
     run(asked, copy)
     assert Findings(copy).registered is None
@@ -237,11 +237,13 @@ def test_an_earlier_registration_is_used_as_it_stands(asked, tmp_path):
         (lambda f: f.update(stopping="when it holds"), 'stopping is "when it holds" there'),
     ],
 )
-def test_one_that_disagrees_with_the_request_is_refused_by_field(asked, tmp_path, change, named):
+def test_a_registration_that_differs_from_the_request_is_refused_by_field(
+    asked, tmp_path, change, named
+):
     earlier = tmp_path / "plan.json"
     earlier.write_bytes(registration_of(asked).encode())
     rewritten(earlier, change)
-    with pytest.raises(UsageError, match="does not agree") as error:
+    with pytest.raises(UsageError, match="differs from the requested run") as error:
         run(asked, tmp_path / "run", registration=earlier)
     assert named in str(error.value) and not (tmp_path / "run").exists()
 
@@ -255,7 +257,7 @@ def test_a_file_that_is_no_registration_is_refused(asked, tmp_path, text):
         run(asked, tmp_path / "run", registration=earlier)
 
 
-def test_a_run_that_was_begun_without_cannot_be_registered_afterwards(copy, asked, tmp_path):
+def test_a_run_started_without_a_registration_cannot_be_registered_later(copy, asked, tmp_path):
     rewritten(copy / "run.json", lambda f: f["sources"].pop(NAME))
     (copy / NAME).unlink()
     without_wrote_event(copy)
@@ -264,7 +266,7 @@ def test_a_run_that_was_begun_without_cannot_be_registered_afterwards(copy, aske
     assert "not registered" in render_report(Findings(copy))
     earlier = tmp_path / "plan.json"
     earlier.write_bytes(registration_of(asked).encode())
-    with pytest.raises(RunError, match="begun without a registration.*--overwrite"):
+    with pytest.raises(RunError, match="started without a registration.*--overwrite"):
         run(asked, copy, registration=earlier)
     run(asked, copy, registration=earlier, overwrite=True)
     assert Findings(copy).registered is not None

@@ -58,7 +58,7 @@ def test_every_effect_equals_the_plain_loop(models, family, batch_size):
         assert there[:start].sum() == len(revealed)
 
 
-def test_where_nobody_looks_at_others_nothing_moves(llada):
+def test_without_attention_to_other_positions_nothing_moves(llada):
     """Every position sees itself alone: one token tells no other anything."""
     trace = llada.trace("Hello there", SAMPLER, keep="mass")
 
@@ -89,7 +89,7 @@ def test_the_result_has_steps_nulls_and_a_figure(llada, tmp_path):
     assert float(other.moved_null.sel(step=2)) != float(found.moved_null.sel(step=2))
 
 
-def test_what_cannot_be_asked_is_refused(models, llada):
+def test_models_without_a_mask_and_missing_traces_are_refused(models, llada):
     arm = models["Llama"]
     causal = arm.trace("Hello", fs.Autoregressive(length=2), keep="mass")
     with pytest.raises(fs.UsageError, match="has no mask token"):

@@ -116,7 +116,7 @@ def test_replayed_traces_are_the_launched_ones(replaying, models, options):
             np.testing.assert_array_equal(one.data[variable], other.data[variable], variable)
 
 
-def test_a_short_decoding_is_launched_until_it_has_come_often(replaying, models):
+def test_a_short_decoding_is_recorded_on_its_second_run(replaying, models):
     model, short = models["LLaDA"], fs.Confidence(length=3, steps=3, stop_at_eos=False)
     model.generate("Hello", short)
     assert (Again.records, Again.replays) == (0, 0)
@@ -124,7 +124,7 @@ def test_a_short_decoding_is_launched_until_it_has_come_often(replaying, models)
     assert (Again.records, Again.replays) == (1, 3)
 
 
-def test_another_shape_is_another_recording(replaying, models):
+def test_another_shape_gets_its_own_recording(replaying, models):
     model = models["LLaDA"]
     for prompt, records in (("Hello", 1), ("Hello, you", 2), ("Hello", 2)):
         model.generate(prompt, SAMPLERS["plain"])
@@ -153,13 +153,13 @@ def test_batches_of_about_the_same_length_share_a_recording(replaying, models, m
     assert width.columns(model, long, 10) == model.context - 10
 
 
-def test_recording_pays_where_launching_is_what_takes_long(models):
+def test_recording_pays_where_launches_dominate(models):
     model = models["LLaDA"]
     few, many = (replay.least_forwards(model, tokens) for tokens in (16, 10**9))
     assert 2 <= few < 3 and many == float("inf")
     half = 0.5 * replay.OPERATIONS * model.n_layers * replay.LAYER / (2 * model.n_parameters)
     assert replay.least_forwards(model, round(half)) == pytest.approx(4, rel=0.01)
-    assert replay.least_forwards(model, round(half), beside=replay.LAYER) < 3
+    assert replay.least_forwards(model, round(half), python_time=replay.LAYER) < 3
 
 
 def test_no_graphs_without_cuda_nor_where_they_are_switched_off(models, monkeypatch):
@@ -181,7 +181,7 @@ FIXED = {
 
 
 @pytest.mark.parametrize("name", FIXED)
-def test_what_is_the_same_at_every_step_is_replayed(replaying, models, name):
+def test_an_intervention_equal_at_every_step_is_replayed(replaying, models, name):
     model, sampler = models["LLaDA"], SAMPLERS["plain"]
     with FIXED[name](model):
         expected = launched(model, lambda: model.trace(PROMPTS, sampler, keep=["mass"]))
@@ -192,7 +192,7 @@ def test_what_is_the_same_at_every_step_is_replayed(replaying, models, name):
         np.testing.assert_array_equal(one.mass, other.mass)
 
 
-def test_what_depends_on_the_step_is_launched_with_a_notice(replaying, models):
+def test_an_intervention_that_depends_on_the_step_is_launched_with_a_notice(replaying, models):
     model, sampler = models["LLaDA"], SAMPLERS["plain"]
     with fs.interventions.MaskColumns(k=2)(model):
         with pytest.warns(UserWarning, match=r"MaskColumns\(k=2\) does depends on the step"):
@@ -234,7 +234,7 @@ def test_a_recording_that_fails_is_launched(replaying, models, monkeypatch):
     np.testing.assert_array_equal(found.mass, expected.mass)
 
 
-def test_graphs_of_weights_that_have_moved_are_let_go(replaying, tmp_path):
+def test_replaced_weights_release_the_recorded_graphs(replaying, tmp_path):
     model = fs.load(tiny.write("LLaDA", tmp_path / "one", SMALL), check=False)
     model.generate("Hello", SAMPLERS["plain"])
     store = graphs.store_of(model.net)
@@ -246,16 +246,16 @@ def test_graphs_of_weights_that_have_moved_are_let_go(replaying, tmp_path):
     np.testing.assert_array_equal(moved.confidence, expected.confidence)
     assert Again.records == 2
     store.bytes = 1  # of one byte that is free
-    store.part()
+    store.release_if_large()
     assert not store.recorded
 
 
-def test_at_most_so_many_are_kept(replaying):
+def test_recordings_beyond_the_limit_are_evicted(replaying):
     store = graphs.Store()
     for n in range(graphs._MOST + 3):
         store.record(n, {"x": torch.zeros(2)}, lambda buffers: buffers["x"] + 1)
     assert list(store.recorded) == list(range(3, graphs._MOST + 3))
-    assert store.known(4).replay({"x": torch.ones(2)}).tolist() == [2, 2]
+    assert store.recorded_graph(4).replay({"x": torch.ones(2)}).tolist() == [2, 2]
     assert list(store.recorded)[-1] == 4
 
 
@@ -328,7 +328,7 @@ def test_a_network_is_not_kept_by_its_graphs(replaying, models):
     assert len(reached) > 50
 
 
-def test_no_mask_is_made_while_transformers_believes_it_is_traced(models, monkeypatch):
+def test_no_mask_is_built_while_transformers_assumes_tracing(models, monkeypatch):
     """It does while a graph is recorded; a mask that hides nothing would cost SDPA its fast ways."""
     model, masks = models["LLaDA"], []
     monkeypatch.setattr(masking_utils, "is_tracing", lambda *_: True)
@@ -378,7 +378,7 @@ class Broken:
         self.calls.append("reset")
 
 
-def test_a_failed_recording_is_cleaned_up_or_nothing_is_recorded_any_more(models, monkeypatch):
+def test_a_failed_recording_is_cleaned_up_or_stops_all_recording(models, monkeypatch):
     """bench/gpu.py does it to a real one, draws random numbers and records again."""
     monkeypatch.setattr(graphs, "_given_up", [])
     monkeypatch.setattr(graphs, "_failed", [])
@@ -395,7 +395,7 @@ def test_a_failed_recording_is_cleaned_up_or_nothing_is_recorded_any_more(models
     assert not replay.usable(model)
 
 
-def test_after_a_failure_the_next_recording_has_a_pool_of_its_own(replaying, monkeypatch):
+def test_after_a_failure_the_next_recording_uses_a_new_pool(replaying, monkeypatch):
     class Failing:
         def record(self, body):
             raise RuntimeError("no")

@@ -21,7 +21,7 @@ from floatscope.report import numbers, ranges, strips
 from floatscope.report.page import TITLE, Drawing, _link, image, render
 from floatscope.scenes.pack import scene_of
 from floatscope.studies.answer import Answered, Part
-from floatscope.studies.claim import VERDICTS, Claim, Number, curve_said
+from floatscope.studies.claim import VERDICTS, Claim, Number, describe_curve
 from floatscope.studies.findings import Findings
 from floatscope.studies.request import request_of
 from floatscope.studies.study import Study
@@ -157,7 +157,7 @@ def bands(drawing):
 @pytest.mark.parametrize("more", [True, False])
 def test_a_strip_shows_where_the_verdict_changes(more):
     """The interval is 5.02 to 9.38 %, the strip goes from 0 to 16 %."""
-    curve = curve_of(a_rule(more=more), a_number())
+    curve = curve_of(a_rule(above=more), a_number())
     assert (curve.holds_to, curve.refuted_from) == ((0.0502, 0.0938) if more else (0.0938, 0.0502))
     seen = bands(strips.strip(curve))
     low, high = (3 + 94 * x / 0.16 for x in (0.0502, 0.0938))
@@ -167,7 +167,7 @@ def test_a_strip_shows_where_the_verdict_changes(more):
     middle = ["undecided", "undecided"]  # at 6 and 8 %
     assert [*curve.verdicts] == [below, below, below, below, *middle, above]
     sides = ("below 5.02 %", "above 9.38 %") if more else ("above 9.38 %", "below 5.02 %")
-    assert curve_said(curve) == (
+    assert describe_curve(curve) == (
         f"The claim holds for δ {sides[0]}, is refuted for δ {sides[1]}, is undecided otherwise. "
         "Registered: δ = 4.00 %."
     )
@@ -176,7 +176,7 @@ def test_a_strip_shows_where_the_verdict_changes(more):
 def test_too_few_examples_are_undecided_for_every_delta():
     curve = curve_of(a_rule(), a_number(n=8))
     assert set(curve.verdicts) == {"undecided"} and set(bands(strips.strip(curve))) == {"undecided"}
-    assert curve_said(curve).startswith("The claim is undecided for every δ.")
+    assert describe_curve(curve).startswith("The claim is undecided for every δ.")
     assert curve_of(a_rule(), None) is None and curve_of(a_rule(), a_number(), bar="x") is None
 
 

@@ -64,7 +64,7 @@ def test_the_head_that_copies_is_found_and_no_other(shift):
     np.testing.assert_allclose(found.copy_null, luck)
 
 
-def test_half_of_it_is_half():
+def test_copying_half_of_the_tokens_scores_one_half():
     assert RetrievalHeads()(traced(copying([8, 5, 5])))["copy"][1, 2] == 0.5
 
 
@@ -134,7 +134,7 @@ def test_the_null_of_heads_is_what_random_keys_bring():
     assert np.isnan(found.heads_low.item())
 
 
-def test_where_it_does_not_apply_it_is_nan_and_said(tmp_path):
+def test_without_gold_the_score_is_nan_and_noted(tmp_path):
     found = RetrievalHeads()(traced(copying([8, 10, 5]), gold=""))
     assert found["copy"].isnull().all() and found.evidence.isnull().all()
     assert np.isnan(found.heads.item())

@@ -20,7 +20,7 @@ ROUGH = fs.Prompt.rag('<script>alert("ü")</script>', ["naïve 漢字 \n tab\t",
 
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
-def test_a_trace_comes_back_as_it_was(models, family, dtype, tmp_path):
+def test_loaded_trace_equals_the_saved_one(models, family, dtype, tmp_path):
     trace = models[family].trace(ROUGH, sampler_for(models[family]), dtype=dtype)
     path = trace.save(tmp_path / "t.zarr")
     for lazy in (False, True):
@@ -63,7 +63,7 @@ def test_the_store_is_plain_zarr_3(llada, tmp_path):
     assert data["token"].values.tolist() == trace.data["token"].values.tolist()
 
 
-def test_nothing_is_overwritten_unasked(llada, tmp_path):
+def test_existing_path_is_not_overwritten_by_default(llada, tmp_path):
     first = llada.trace("Hi", fs.Confidence(length=4, steps=2))
     other = llada.trace("Ho", fs.Confidence(length=4, steps=4))
     path = first.save(tmp_path / "t.zarr")
@@ -80,7 +80,7 @@ def saved(llada, tmp_path):
     return llada.trace("Hi", fs.Confidence(length=4, steps=2)).save(tmp_path / "t.zarr")
 
 
-def test_damage_is_noticed(saved):
+def test_damaged_store_is_refused(saved):
     chunk = next(p for p in (saved / "column_sum" / "c").rglob("*") if p.is_file())
     whole = chunk.read_bytes()
     chunk.write_bytes(whole[:-3])
@@ -151,7 +151,7 @@ def test_a_path_that_cannot_be_written_is_named(llada, tmp_path):
         trace.save(tmp_path / "file" / "t.zarr")
 
 
-def test_a_trace_tells_a_person_what_is_inside(llada):
+def test_trace_summary_names_its_contents(llada):
     text = repr(llada.trace(ROUGH, fs.Confidence(length=4, steps=2)))
     for word in (
         "2 steps",

@@ -65,7 +65,7 @@ ANSWERS = st.lists(TEXT.filter(str.strip), min_size=1, max_size=3)
 
 
 @given(TEXT, ANSWERS)
-def test_scores_keep_their_bounds_and_order(prediction, answers):
+def test_scores_lie_in_0_to_1_and_do_not_depend_on_the_order_of_answers(prediction, answers):
     result = score(prediction, answers)
     assert all(0 <= value <= 1 for value in result.values())
     assert result["contains"] >= result["exact_match"] and result["f1"] >= result["exact_match"]
@@ -76,15 +76,15 @@ def test_scores_keep_their_bounds_and_order(prediction, answers):
     assert exact_match("", answers) == 0 == f1("", answers)
 
 
-def test_nothing_to_compare_with():
+def test_score_with_empty_or_no_answers_is_refused():
     for answers in ([], ["a", " "], "Paris"):
         with pytest.raises(fs.UsageError, match="nothing to compare"):
             score("Paris", answers)
 
 
-def test_which_answer_counted():
-    from floatscope.tasks.scores import counted
+def test_matched_answer_returns_the_first_contained_answer():
+    from floatscope.tasks.scores import matched_answer
 
-    assert counted("It was in London, then.", ["Paris", "London"]) == "London"
-    assert counted("the U.S.", ["USA", "the US", "U.S."]) in ("the US", "U.S.")
-    assert counted("Rome", ["Paris", "London"]) == ""
+    assert matched_answer("It was in London, then.", ["Paris", "London"]) == "London"
+    assert matched_answer("the U.S.", ["USA", "the US", "U.S."]) in ("the US", "U.S.")
+    assert matched_answer("Rome", ["Paris", "London"]) == ""

@@ -85,7 +85,7 @@ def plain(model, kind, prompt):
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("family", ["LLaDA", "Dream"])
-def test_a_cache_is_what_putting_old_keys_back_gives(small, family, kind):
+def test_a_cached_forward_equals_a_forward_with_old_keys_inserted(small, family, kind):
     """Tokens, which keys are old, and the attention of the rows computed: alone and in a padded batch."""
     model = small[family]
     traces = model.trace(PROMPTS, SAMPLER, cache=kind)
@@ -202,7 +202,7 @@ def test_staleness_is_the_difference_to_the_same_step_without(small, family):
         fs.measures.staleness(model, prompt, SAMPLER, cache="exact")
 
 
-def test_without_old_keys_nothing_moves(small):
+def test_staleness_is_zero_without_old_keys(small):
     found = fs.measures.staleness(
         small["LLaDA"], PROMPTS, replace(SAMPLER, steps=2), cache="prefix"
     ).data

@@ -87,7 +87,7 @@ def test_blocked_sums_equal_the_reference(view, block_bytes, few, mild, threads)
     whose dot products are taken."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(blocked, "_BLOCK_BYTES", block_bytes)
-        patch.setattr(strips, "_FEW", few)
+        patch.setattr(strips, "_MIN_ROWS", few)
         patch.setattr(weights, "_MILD", mild)
         patch.setattr(blocked, "_MANY_THREADS", threads)
         fast = blocked.sums(view)
@@ -104,13 +104,13 @@ def test_blocked_sums_equal_the_reference(view, block_bytes, few, mild, threads)
 
 @settings(max_examples=60, deadline=None)
 @given(views(), st.integers(1, 3))
-def test_flow_and_groups_come_out_of_column_sums_by_region(view, n_groups):
+def test_column_sums_by_region_give_flow_and_groups(view, n_groups):
     """Where a group is a union of regions; otherwise there is no such way."""
     labels = view.labels
     own = labels.region[:, labels.region.shape[1] - labels.group.shape[1] :]
     group = torch.where(labels.group >= 0, own.clamp(max=n_groups - 1), -1)
     view = replace(view, labels=replace(labels, group=group, n_groups=n_groups))
-    by_region = ByRegion.of(view.labels)
+    by_region = ByRegion.from_labels(view.labels)
     assert by_region is not None
     sums = blocked.sums(replace(view, labels=by_region.labels), entropy=False, regions=False)
     slow = reference.sums(view)
@@ -123,7 +123,7 @@ def test_flow_and_groups_come_out_of_column_sums_by_region(view, n_groups):
         and bool((own[:, -1] == own[:, -2]).all())
     ):
         apart = torch.cat([group[:, :-1], group[:, -1:] + n_groups], dim=1)
-        assert ByRegion.of(replace(labels, group=apart, n_groups=2 * n_groups)) is None
+        assert ByRegion.from_labels(replace(labels, group=apart, n_groups=2 * n_groups)) is None
 
 
 @settings(max_examples=150, deadline=None)
@@ -140,7 +140,7 @@ def test_closed_form_columns_equal_the_reference(view):
 
 @pytest.mark.parametrize("direction", [d for d in Direction if d is not Direction.BIDIRECTIONAL])
 @pytest.mark.parametrize(("queries", "padding"), [(70, 0), (50, 0), (70, 5)])
-def test_strips_compute_what_is_seen_and_little_else(direction, queries, padding):
+def test_strips_cover_every_visible_key_and_end_at_the_last(direction, queries, padding):
     """Every key that a row sees is in its strip; without padding no strip ends behind its last key."""
     block = 8 if direction.in_blocks else None
     at = {"current": torch.tensor([40])} if direction.in_blocks else {}
@@ -153,17 +153,17 @@ def test_strips_compute_what_is_seen_and_little_else(direction, queries, padding
     assert [strip.start for strip, _ in found] == [0, *(strip.stop for strip, _ in found[:-1])]
     for strip, bands in found:
         part = visible.matrix[0, strip.start : strip.stop]
-        assert part[:, : strip.seen].all() and not part[:, strip.last :].any()
+        assert part[:, : strip.common].all() and not part[:, strip.last :].any()
         if strip.hidden is not None:
-            assert torch.equal(~strip.hidden, part[:, strip.seen : strip.last])
+            assert torch.equal(~strip.hidden, part[:, strip.common : strip.last])
         if not padding:
             assert part[:, strip.last - 1].any()
         rows = sum(band.rows.stop - band.rows.start for band in bands)
         assert rows == strip.stop - strip.start
-    assert (len(found) > 1) == (not padding and queries > strips._FEW)
+    assert (len(found) > 1) == (not padding and queries > strips._MIN_ROWS)
 
 
-def test_a_forward_of_many_rows_gives_what_the_reference_gives():
+def test_forward_of_many_rows_equals_the_reference():
     """Several strips, several tiles and several heads in a tile, as they are, and a bias on top."""
     generator = torch.Generator().manual_seed(0)
     size = 150
@@ -200,7 +200,7 @@ def test_column_sums_of_all_groups_count_the_queries():
     torch.testing.assert_close(total, torch.tensor([7.0, 9.0])[:, None, None].expand(2, 1, 4))
 
 
-def test_reference_is_the_definition():
+def test_reference_equals_the_definition():
     """Two keys, scores known by hand: A = softmax([0, ln 3]) = [1/4, 3/4]."""
     visible = Visibility(Direction.BIDIRECTIONAL, None, torch.tensor([0]), 2, 2)
     log3 = torch.log(torch.tensor(3.0))

@@ -144,7 +144,7 @@ class LastMoment(ThreadPoolExecutor):
         return job
 
 
-def test_a_few_steps_are_in_memory_however_many_there_are(llada, tmp_path, monkeypatch):
+def test_streaming_holds_a_constant_number_of_steps(llada, tmp_path, monkeypatch):
     """By the arrays that are alive, with a disk that is never done before it must be."""
     room = StoredSteps._room
 

@@ -57,7 +57,7 @@ def test_the_trend_is_the_planted_slope():
     assert found["trend"].item() == pytest.approx(-np.log(4))
 
 
-def test_masks_have_a_lift_and_no_part_in_the_index():
+def test_masks_have_a_lift_but_do_not_enter_the_index():
     kinds = KINDS.copy()
     kinds[-10:] = "mask"
     found = Structure()(weighted(np.where(kinds == "mask", 9.0, 1.0)[None].repeat(2, 0), kinds))

@@ -19,9 +19,9 @@ import floatscope as fs
 from floatscope.decode.presets import all_samplers, presets
 from floatscope.errors import RunError, UsageError
 from floatscope.models import tiny
-from floatscope.plots.drawing import asked
+from floatscope.plots.drawing import figure_size
 from floatscope.studies import STUDIES, Findings, batching, read_request, request_of
-from floatscope.studies.claim import Number, above, below, said, short
+from floatscope.studies.claim import Number, format_number, format_value, lies_above, lies_below
 from floatscope.studies.demo import DEMO
 from floatscope.studies.library.robustness import ANCHORS, DOSES, RANDOM, setting_name
 from floatscope.studies.numbers import overall
@@ -91,7 +91,7 @@ def produced(directory):
     return {str(f.relative_to(directory)): f.read_bytes() for f in files}
 
 
-def test_every_study_says_what_it_asks():
+def test_every_study_has_a_question_and_a_method():
     for name, study in STUDIES.items():
         assert study.name == name and study.question.endswith("?") and study.method
 
@@ -167,7 +167,7 @@ from floatscope.studies import request_of
 from floatscope.studies.run import run
 
 def watch(state):
-    if state.done == 5:
+    if state.completed == 5:
         os.killpg(0, signal.SIGKILL)
 
 if __name__ == "__main__":
@@ -175,7 +175,7 @@ if __name__ == "__main__":
 """
 
 
-def test_workers_and_interruption_change_nothing(checkpoints, data, tmp_path):
+def test_results_do_not_depend_on_workers_or_interruptions(checkpoints, data, tmp_path):
     """Driver and two workers killed with -9 when five shards are stored, then resumed: the same bytes."""
     out, fields = tmp_path / "out", tmp_path / "request.json"
     request = small(
@@ -192,7 +192,7 @@ def test_workers_and_interruption_change_nothing(checkpoints, data, tmp_path):
     one = sorted((out / "shards").glob("*.shard"))[0]
     one.write_bytes(one.read_bytes()[:-7])  # and one shard cut short
     summary, _ = run(request, out)
-    assert summary.kept == 4 and list(summary.redone) == [one.stem]
+    assert summary.reused == 4 and list(summary.redone) == [one.stem]
     assert produced(out) == produced(tmp_path / "whole")
     again, _ = run(request, out)
     assert again.computed == 0
@@ -229,11 +229,11 @@ class Roomy(batching.Gpu):
     def begin(self, *, anew):
         pass
 
-    def taken(self):
+    def peak_bytes(self):
         return 1
 
 
-def test_traced_one_by_one_or_together(checkpoints, data, tmp_path, monkeypatch):
+def test_batched_traces_give_the_values_of_single_traces(checkpoints, data, tmp_path, monkeypatch):
     """The same numbers, and an example that cannot be traced takes no other with it."""
     from floatscope.studies.worker import make
 
@@ -364,7 +364,7 @@ def test_figures_of_answers_fit_a_column_of_a_paper(finished):
     drawn = [picture for picture in pictures_of(finished) if picture.name.startswith(answers)]
     assert len(drawn) >= 3
     for picture in drawn:
-        with asked(width=3.3, font_size=8):
+        with figure_size(width=3.3, font_size=8):
             figure = picture.draw()
         assert figure.get_figwidth() == 3.3 and not texts_outside(figure), picture.name
 
@@ -373,7 +373,9 @@ def test_hostile_text_of_a_data_file_stays_text_on_the_page(page, browser):
     """From a data file through the run into the page, in a browser."""
     with Tab(browser, page.as_uri()) as tab:
         assert all(url.startswith("file:") for url in tab.asked_for())
-        assert tab.page.locator("img").count() == 0
+        # Figures are images; none but they is made, and each holds its own drawing.
+        assert tab.page.locator("img").count() == tab.page.locator("figure img").count()
+        assert tab.page.locator("img:not([src^='data:image/svg+xml'])").count() == 0
         assert "script" in tab.page.locator(".fsv").first.inner_text()
 
 
@@ -387,14 +389,19 @@ def test_a_served_run_reads_its_kept_traces(finished):
     assert source.scene(scenes[0]["id"])["answer"] is not None
 
 
-def test_numbers_are_said_with_their_intervals():
+def test_numbers_are_formatted_with_their_intervals():
     n = Number("x", 0.5, 0.4, 0.6, 0.1, "%", 9)
-    assert above(n, 0.3) and not above(n, 0.45) and below(n, 0.7) and not below(n, 0.55)
-    assert above(Number("x", 0.5), 0.1) is None and above(n, None) is None
-    assert said(n) == "50.0 % [40.0, 60.0] (null 10.0 %)"
-    assert said(Number("x", 0.5, 0.4, 0.6, 0.0, "points")) == "50.0 points [40.0, 60.0]"
-    assert short(-0.25, "points") == "−25.0 points" and short(float("nan")) == "–"
-    assert short(123456.0) == "123,000" and short(2.5, "×") == "2.50×"
+    assert (
+        lies_above(n, 0.3)
+        and not lies_above(n, 0.45)
+        and lies_below(n, 0.7)
+        and not lies_below(n, 0.55)
+    )
+    assert lies_above(Number("x", 0.5), 0.1) is None and lies_above(n, None) is None
+    assert format_number(n) == "50.0 % [40.0, 60.0] (null 10.0 %)"
+    assert format_number(Number("x", 0.5, 0.4, 0.6, 0.0, "points")) == "50.0 points [40.0, 60.0]"
+    assert format_value(-0.25, "points") == "−25.0 points" and format_value(float("nan")) == "–"
+    assert format_value(123456.0) == "123,000" and format_value(2.5, "×") == "2.50×"
 
 
 def test_requests_are_validated(tmp_path):
@@ -445,18 +452,19 @@ def test_small_models_are_kept_between_shards_and_large_ones_are_not(checkpoints
     models = [kept.get(name, "cpu", "float32", control) for name, control in asked]
     assert len(loaded) == 2 and models[0] is models[2] and models[1] is models[3]
     assert models[0].fingerprint != models[1].fingerprint
-    monkeypatch.setattr(kept_models, "ROOM", kept_models._size(models[0]) * 3 // 2)
+    size = sum(p.numel() * p.element_size() for p in models[0].net.parameters())
+    monkeypatch.setattr(kept_models, "ROOM", size * 3 // 2)
     alone = kept_models.KeptModels()
     for name, control in [*asked, (asked[0][0], 1), *asked]:
         alone.get(name, "cpu", "float32", control)
-        assert len(alone.kept) <= 2  # the trained model, and one control
+        assert len(alone.models) <= 2  # the trained model, and one control
     assert len(loaded) == 4
     other = (str(checkpoints["Llama"]), "cpu", "float32", None)
     alone.get(*other)
-    assert list(alone.kept) == [other]
+    assert list(alone.models) == [other]
 
 
-def test_a_control_made_of_another_one_is_the_same_as_a_loaded_one(checkpoints, monkeypatch):
+def test_a_refilled_control_equals_a_loaded_one(checkpoints, monkeypatch):
     from floatscope.studies import kept_models
 
     where = str(checkpoints["LLaDA"]), "cpu", "float32"

@@ -39,7 +39,7 @@ FIRST = Condition(question_first=True)
 CLOSED = Condition(closed_book=True)
 
 
-def test_the_plain_layout():
+def test_plain_template_writes_its_layout():
     prompt = PlainTemplate(instruction="Read and answer.").prompt(ADA)
     assert prompt.text == (
         "Read and answer.\n\nPassage 1: (Title: Babbage) Charles made engines."
@@ -50,7 +50,7 @@ def test_the_plain_layout():
     assert named["passage 1"] == " (Title: Babbage) Charles made engines."
 
 
-def test_the_question_first():
+def test_plain_template_can_put_the_question_first():
     prompt = PlainTemplate(instruction="Read.").prompt(ADA, FIRST)
     assert prompt.text == (
         "Read.\n\nQuestion: Where was Ada born?\n\nPassage 1: (Title: Babbage) Charles made engines."
@@ -66,7 +66,7 @@ def test_the_question_first():
         assert names.index("question") < names.index("passage 1")
 
 
-def test_closed_book_keeps_no_scaffolding():
+def test_closed_book_has_no_passage_labels():
     template = PlainTemplate(instruction="Use the passages.", closed_instruction="Answer.")
     expected = "Answer.\n\nQuestion: Where was Ada born?\nAnswer:"
     assert template.prompt(ADA, CLOSED).text == expected
@@ -74,17 +74,17 @@ def test_closed_book_keeps_no_scaffolding():
     assert template.prompt(ADA, CLOSED).gold is None
     world = WorldTemplate().prompt(ADA, CLOSED)
     assert world.text == "Question: Where was Ada born?\nAnswer:"
-    with pytest.raises(fs.UsageError, match="'ada' has no passages, and 'passages=2' asks"):
+    with pytest.raises(fs.UsageError, match="'ada' has no passages, and 'passages=2' needs"):
         template.prompt(ADA.closed_book(), Condition(passages=2))
 
 
-def test_chat_is_handed_on():
+def test_the_chat_option_reaches_the_prompt():
     assert PlainTemplate().prompt(ADA).chat is None
     assert PlainTemplate(chat=False).prompt(ADA, FIRST).chat is False
 
 
 @pytest.mark.parametrize("level", LEVELS)
-def test_the_worlds_layout_is_the_one_of_training(level):
+def test_world_template_writes_the_layout_of_training(level):
     noise = ["The Danube is long."]
     for example in World().examples(LEVELS[level], 3, noise=noise):
         record = from_world(example, "x")
@@ -282,7 +282,7 @@ def test_sentencepiece_puts_a_space_before_every_part(carrier):
 
 
 @pytest.mark.parametrize("name", ["nq-open-oracle.jsonl", "xquad.json", "kv-retrieval.jsonl"])
-def test_real_records_join_to_the_prompts_text(models, name):
+def test_parts_of_real_records_join_to_the_prompt_text(models, name):
     for record in read_records(DATA / name, limit=3).records:
         prompt = PlainTemplate().prompt(record)
         encoded = models["LLaDA"].encode(prompt)

@@ -18,7 +18,7 @@ from floatscope.recording.host_memory import HostMemory
     st.lists(st.tuples(st.integers(1, 40), st.integers(1, 9)), min_size=1, max_size=12),
     st.integers(1, 6),
 )
-def test_shares_are_all_parts_and_even(shapes, threads):
+def test_shares_cover_all_parts_evenly(shapes, threads):
     parts = [(lambda values: values, np.zeros(shape, np.float32)) for shape in shapes]
     dealt = transfer.shares(parts, threads)
     assert 1 <= len(dealt) <= threads
@@ -43,13 +43,13 @@ def test_parts_of_all_kinds_arrive(threads):
         (lambda x: np.where(x[:, 0] > 100, x[:, 0], -1).astype(np.int64), keys),
     ]
     for share in transfer.shares(parts, threads):
-        transfer._put(values, share)
+        transfer._copy_parts(values, share)
     np.testing.assert_array_equal(whole[:, :6], values[1][:, 2:].astype(np.float16))
     assert np.isnan(whole[:, 6:]).all()
     np.testing.assert_array_equal(keys, np.where(values[:, 0] > 100, values[:, 0], -1))
 
 
-def test_threads_that_move_leave_the_others_as_they_were():
+def test_mover_threads_leave_other_thread_counts_unchanged():
     before = torch.get_num_threads()
     transfer._movers.cache_clear()
     with transfer._movers() as pool:
@@ -58,7 +58,7 @@ def test_threads_that_move_leave_the_others_as_they_were():
     assert torch.get_num_threads() == before
 
 
-def test_memory_is_used_again_when_nothing_refers_to_it():
+def test_unreferenced_memory_is_reused():
     memory = HostMemory(64 << 20)
     kind = np.dtype(np.float32)
     one = memory.empty((2 << 20,), kind)
@@ -79,7 +79,7 @@ def test_memory_is_used_again_when_nothing_refers_to_it():
     assert memory.empty((1100, 1000), kind).ctypes.data != where  # far smaller, and taken
 
 
-def test_memory_is_pinned_when_it_is_used_again():
+def test_reused_memory_is_pinned():
     """Once, up to the limit, and no longer than it is there."""
     pinned = {}
     memory = HostMemory(20 << 20, lambda at, n: pinned.setdefault(at, n) == n, pinned.pop)
@@ -112,7 +112,7 @@ def test_memory_is_pinned_when_it_is_used_again():
     assert memory.pinned == sum(pinned.values()) <= 20 << 20
 
 
-def test_small_memory_counts_as_pinned_while_it_is_there():
+def test_small_arrays_count_as_pinned_until_released():
     given = []
 
     def small(size):
@@ -134,7 +134,7 @@ def test_small_memory_counts_as_pinned_while_it_is_there():
     assert (len(given), memory.pinned, last.shape) == (3, 32, (8,))
 
 
-def test_memory_that_cannot_be_pinned_is_ordinary():
+def test_memory_that_cannot_be_pinned_stays_usable():
     memory = HostMemory(20 << 20, lambda at, n: False, None)
     for _ in range(2):
         memory.empty((8 << 20,), np.dtype(np.uint8))[:] = 1
@@ -142,7 +142,7 @@ def test_memory_that_cannot_be_pinned_is_ordinary():
         assert (memory.pinned, memory.free()) == (0, 8 << 20)
 
 
-def test_a_container_has_less_than_its_machine(monkeypatch, tmp_path):
+def test_machine_memory_respects_the_container_limit(monkeypatch, tmp_path):
     limit = tmp_path / "memory.max"
     monkeypatch.setattr(host_memory, "_LIMIT", limit)
     whole = host_memory.machine_memory()
@@ -152,7 +152,7 @@ def test_a_container_has_less_than_its_machine(monkeypatch, tmp_path):
     assert host_memory.machine_memory() == whole // 2
 
 
-def test_no_more_memory_is_kept_than_allowed():
+def test_free_memory_stays_within_its_limit():
     memory, kind = HostMemory(20 << 20), np.dtype(np.uint8)
     for _ in range(2):
         some = [memory.empty((8 << 20,), kind) for _ in range(4)]
@@ -164,13 +164,13 @@ def test_no_more_memory_is_kept_than_allowed():
 
 
 @pytest.mark.parametrize(("said", "share"), [("0", 0), ("0.5", 0.5), ("1", 1)])
-def test_the_share_of_memory_that_is_kept(monkeypatch, said, share):
+def test_memory_share_follows_the_environment_variable(monkeypatch, said, share):
     monkeypatch.setenv("FLOATSCOPE_HOST_MEMORY", said)
     assert host_memory.share() == share
 
 
 @pytest.mark.parametrize("said", ["7", "-1", "much", "nan"])
-def test_a_share_that_is_none_is_told_of(monkeypatch, said):
+def test_invalid_memory_share_gives_a_warning(monkeypatch, said):
     monkeypatch.setenv("FLOATSCOPE_HOST_MEMORY", said)
     with pytest.warns(UserWarning, match="not a number from 0 to 1"):
         assert host_memory.share() == 0.25
@@ -178,7 +178,7 @@ def test_a_share_that_is_none_is_told_of(monkeypatch, said):
 
 @pytest.mark.parametrize("name", ["LLaDA", "Llama"])
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
-def test_cut_into_prompts_on_the_device_a_trace_is_the_same(models, monkeypatch, name, dtype):
+def test_records_cut_on_the_device_give_the_same_trace(models, monkeypatch, name, dtype):
     """Unequal prompts, which are padded and have other regions; rows are sent in several lots."""
     model = models[name]
     prompts = [

@@ -86,7 +86,7 @@ def test_evaluate_and_studies_take_it_by_name(stand_in, tmp_path, command_line):
     assert output.meta["model"]["fingerprint"] == fs.load("twin/mdm", check=False).fingerprint
 
 
-def test_what_is_missing_or_damaged_says_what_to_type(stand_in, tmp_path, monkeypatch):
+def test_errors_for_missing_or_damaged_files_give_the_command(stand_in, tmp_path, monkeypatch):
     file = stand_in / "mdm" / "adapter_model.safetensors"
     content = bytearray(file.read_bytes())
     content[-1] ^= 1
@@ -112,7 +112,7 @@ def test_what_is_missing_or_damaged_says_what_to_type(stand_in, tmp_path, monkey
         fs.load("twin/mdm")
 
 
-def test_it_is_listed(command_line):
+def test_the_twin_is_listed(command_line):
     printed = command_line("models").stdout
     assert all(name in printed for name in TWIN)
     with pytest.raises(fs.ModelError, match="pair/mdm, pair/arm, twin/mdm, twin/arm, twin/parent"):
@@ -134,7 +134,7 @@ def test_the_shipped_adapters():
 # floatscope.json
 
 
-def test_what_a_checkpoint_does_not_say(checkpoints, tmp_path):
+def test_floatscope_json_completes_a_checkpoint(checkpoints, tmp_path):
     path = tiny.write("Llama", tmp_path / "a")
     config = json.loads((path / "config.json").read_text())
     disguise = {
@@ -142,7 +142,7 @@ def test_what_a_checkpoint_does_not_say(checkpoints, tmp_path):
         "mask_token_id": 259,
     }
     (path / "config.json").write_text(json.dumps(config | disguise))
-    with pytest.raises(fs.ModelError, match="Say what it is"):
+    with pytest.raises(fs.ModelError, match="State the direction"):
         fs.load(path)
     said = {
         "direction": "block-causal",
@@ -169,7 +169,7 @@ def test_what_a_checkpoint_does_not_say(checkpoints, tmp_path):
     assert fs.load(path).family.name == "Llama"
 
 
-def test_an_adapters_word_is_over_its_bases(checkpoints, llama, tmp_path):
+def test_settings_of_an_adapter_override_those_of_its_base(checkpoints, llama, tmp_path):
     base, adapter = tiny.write("Llama", tmp_path / "a"), handmade(llama, tmp_path / "b")
     (base / "floatscope.json").write_text(
         '{"shift": 0, "mask_id": 7, "direction": "bidirectional", "override_mask": true}'
@@ -193,7 +193,7 @@ def test_an_adapters_word_is_over_its_bases(checkpoints, llama, tmp_path):
         ([], "holds a list"),
     ],
 )
-def test_settings_that_are_none(tmp_path, content, message):
+def test_invalid_settings_are_refused(tmp_path, content, message):
     path = tiny.write("Llama", tmp_path / "a")
     (path / "floatscope.json").write_text(json.dumps(content))
     with pytest.raises(fs.ModelError, match=message):

@@ -100,7 +100,7 @@ def denoised(net, canvas, mask, steps, *, shift=0, block=None, forward=None):
 
 @pytest.mark.parametrize("family", ["LLaDA", "Dream"])
 @pytest.mark.parametrize("by", ["model", "network"])
-def test_a_denoising_loop_gives_the_bits_of_trace(models, family, by):
+def test_watched_denoising_loop_equals_model_trace_bit_for_bit(models, family, by):
     model = models[family]
     prompt = fs.Prompt.rag("Who?", ["It was Ann.", "It was Bob."], chat=False)
     ids = model.encode(prompt).ids
@@ -116,7 +116,7 @@ def test_a_denoising_loop_gives_the_bits_of_trace(models, family, by):
 
 
 @pytest.mark.parametrize("family", ["Llama", "Qwen2", "Qwen3"])
-def test_generate_gives_the_bits_of_trace(models, family):
+def test_watched_generate_equals_model_trace_bit_for_bit(models, family):
     model = models[family]
     ids = list(model.encode("Hello there").ids)
     truth = model.trace(ids, fs.Autoregressive(length=40))
@@ -125,7 +125,7 @@ def test_generate_gives_the_bits_of_trace(models, family):
     require_equal(truth, session.trace(), but=("confidence",))
 
 
-def test_a_padded_batch_of_generate_gives_the_bits_of_trace(models):
+def test_watched_padded_generate_equals_model_trace(models):
     model = models["Llama"]
     prompts = [list(model.encode(text).ids) for text in ("Hi", "Hello there", "Good morning")]
     truths = model.trace(prompts, fs.Autoregressive(length=6, stop_at_eos=False))
@@ -141,7 +141,7 @@ def test_a_padded_batch_of_generate_gives_the_bits_of_trace(models):
 
 
 @pytest.mark.parametrize("inference", [True, False])
-def test_a_padded_batch_of_denoising_gives_the_bits_of_trace(models, inference):
+def test_watched_padded_denoising_equals_model_trace(models, inference):
     model = models["LLaDA"]
     prompts = [list(model.encode(text).ids) for text in ("Hi", "Hello there", "Good morning")]
     truths = model.trace(prompts, fs.Confidence(length=8, steps=4, stop_at_eos=False))
@@ -194,7 +194,7 @@ def block_loop(net, ids, mask, blocks, forward):
 
 
 @pytest.mark.parametrize("hidden", [None, -torch.inf, torch.finfo(torch.float32).min])
-def test_a_block_loop_gives_the_bits_of_trace(sdar, hidden):
+def test_watched_block_loop_equals_model_trace(sdar, hidden):
     """With a mask of truths, or of numbers that are added to scores."""
     ids = list(sdar.encode("Good morning").ids)[:8]
     truth = sdar.trace(ids, fs.Confidence(length=8, steps=4, stop_at_eos=False), cache=None)
@@ -307,7 +307,7 @@ class Kept(DynamicCache):
 
 
 @pytest.mark.parametrize("kind", ["prefix", "dual", "cropped"])
-def test_a_loop_with_an_approximate_cache(models, kind):
+def test_approximate_cache_loop_equals_model_trace(models, kind):
     """Fast-dLLM's shape: a forward over the block (and what follows) beside keys that are older."""
     model = models["LLaDA"]
     ids = list(model.encode("Hello there").ids)
@@ -499,7 +499,7 @@ def test_the_llada2_pipeline_of_diffusers(tmp_path):
 # Where one generation ends
 
 
-def test_two_generations_are_two_traces(models):
+def test_two_generations_give_two_traces(models):
     model = models["LLaDA"]
     canvas = torch.tensor([[5, 6, 7, *[model.mask_id] * 4]])
     with fs.watch(model) as session:
@@ -554,7 +554,7 @@ def test_a_batch_of_another_size_is_another_generation():
     assert session.trace(generation=2).canvas.values.tolist() == [[3, 4, 5, 6, 7]] * 2
 
 
-def test_more_steps_than_the_first_room(models):
+def test_long_loop_grows_the_arrays(models):
     """Records grow: 100 tokens of a causal network, step by step without a cache."""
     net = network()
     ids = torch.tensor([[3, 4, 5]])
@@ -616,7 +616,7 @@ def refused(net, what, call, error=UsageError, **facts):
     assert isinstance(caught.value, FloatscopeError) and caught.value.remedy
 
 
-def test_what_cannot_be_watched_is_refused_with_a_remedy(models):
+def test_unsupported_networks_are_refused_with_a_remedy(models):
     net, ids = network(), torch.tensor([[3, 4, 5, 6]])
     llada = models["LLaDA"].net
     refused(
@@ -655,7 +655,7 @@ def test_what_cannot_be_watched_is_refused_with_a_remedy(models):
     refused(llada, "first column", lambda: llada(torch.tensor([[259, 4]])), family="LLaDA")
     for wrong, what, facts in (
         (llada, "which row", {}),
-        (Research(), "which way", {}),
+        (Research(), "attention direction", {}),
         (nn.Linear(2, 2), "no network", {}),
         (Research(), "no mask id", {"direction": "bidirectional", "shift": 0}),
     ):
@@ -756,7 +756,7 @@ def denoise(model, steps=4, length=8):
     return canvas
 
 
-def test_a_result_that_comes_too_late_is_refused(models):
+def test_result_given_after_the_trace_is_refused(models):
     model = models["LLaDA"]
     with fs.watch(model) as session:
         canvas = denoise(model)
@@ -769,7 +769,7 @@ def test_a_result_that_comes_too_late_is_refused(models):
     assert session.trace(canvas).info["ended"] == "complete"  # once more, the same
 
 
-def test_each_generate_is_a_generation():
+def test_each_generate_call_starts_a_generation():
     """Also where the second goes on with the text of the first, as a chat does."""
     net = network("Llama")
     with fs.watch(net, keep=("mass",)) as session:
@@ -816,7 +816,7 @@ def test_watching_draws_no_random_numbers():
     assert torch.equal(torch.get_rng_state(), before)
 
 
-def test_everything_under_autocast(models):
+def test_watching_under_autocast_keeps_exact_statistics(models):
     """Rows that are revealed included."""
     model = models["LLaDA"]
     with torch.autocast("cpu", dtype=torch.bfloat16), fs.watch(model) as session:
@@ -834,7 +834,7 @@ def test_lens_around_generate():
 
 
 @pytest.mark.parametrize("length", [0, -1])
-def test_prompt_lengths_that_cannot_be(length):
+def test_impossible_prompt_lengths_are_refused(length):
     with pytest.raises(fs.UsageError, match="prompt_length"):
         fs.watch(network("Llama"), prompt_length=length)
 
@@ -852,7 +852,7 @@ def test_a_part_of_a_network_is_refused():
         ({"mask": torch.ones(1, 1, 5, 5, dtype=torch.long)}, "ones and zeros"),
     ],
 )
-def test_column_sums_say_what_is_wrong(given, match):
+def test_column_sums_errors_name_the_wrong_argument(given, match):
     asked = {"query": torch.ones(1, 2, 5, 4), "key": torch.ones(1, 2, 5, 4), **given}
     with pytest.raises(fs.UsageError, match=match):
         fs.column_sums(**asked)

@@ -83,10 +83,10 @@ def test_a_control_is_drawn_until_it_weighs_as_much():
     picked = torch.tensor([[[True, False, False, False, False, False]]])
     free = ~picked & torch.tensor([True, True, True, True, True, False])
     order = torch.tensor([[0.0, 0.4, 0.3, 0.2, 0.1, 0.05]])  # 5 is not free; then 4, 3, 2, 1
-    taken = controls.as_heavy_at_random(picked, free, weight, order)
+    taken = controls.pick_equal_mass(picked, free, weight, order)
     assert taken[0, 0].tolist() == [False, False, False, True, True, False]
     heavy = torch.tensor([[[0.9, 0.02, 0.02, 0.02, 0.02, 0.02]]]).double()
-    assert torch.equal(controls.as_heavy_at_random(picked, free, heavy, order), free)
+    assert torch.equal(controls.pick_equal_mass(picked, free, heavy, order), free)
 
 
 def removed(model, intervention, prompts=PROMPT):
@@ -140,7 +140,7 @@ def test_layers_heads_and_steps_narrow_it(models):
         {"control": "mass"},
     ],
 )
-def test_what_cannot_work_is_refused(models, wrong):
+def test_invalid_settings_are_refused(models, wrong):
     with (
         pytest.raises(fs.FloatscopeError, match="WeakenColumns"),
         fs.interventions.WeakenColumns(**wrong)(models[CAUSAL[0]]),

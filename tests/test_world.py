@@ -87,11 +87,11 @@ def test_the_same_seed_gives_the_same_examples():
         one, two = (World(3).examples(level, 3, seed=5, noise=NOISE) for _ in range(2))
         assert one == two
         assert one != World(3).examples(level, 3, seed=6, noise=NOISE)
-    assert [p.facts for p in World(1).known] == [p.facts for p in World(1).known]
+    assert [p.facts for p in World(1).known_people] == [p.facts for p in World(1).known_people]
 
 
 def test_known_and_unseen_share_no_name():
-    known = {w for p in WORLD.known for w in p.name.split()}
+    known = {w for p in WORLD.known_people for w in p.name.split()}
     assert all(split_of(w) == "train" for w in known)
     for level in LEVELS.values():
         for e in WORLD.examples(level, 30, noise=NOISE):
@@ -108,7 +108,7 @@ def test_known_and_unseen_share_no_name():
 
 
 @pytest.mark.parametrize("known", [False, True])
-def test_a_rival_differs_in_who_it_is_about_alone(known):
+def test_a_rival_has_the_same_relation_and_attribute_but_other_entities(known):
     """Two pairs of passages, one shape: the same relation and attribute, other people, other answers."""
     for e in WORLD.examples(LEVELS["rivals"], 40, known=known):
         bridge, gold = e.evidence
@@ -129,7 +129,7 @@ def test_a_rival_differs_in_who_it_is_about_alone(known):
 
 
 def test_known_people_keep_their_facts():
-    facts = {p.name: p.facts for p in WORLD.known}
+    facts = {p.name: p.facts for p in WORLD.known_people}
     for e in WORLD.examples(LEVELS["hops"], 50, known=True):
         for passage in e.passages:
             for fact in passage.facts:
@@ -175,7 +175,7 @@ def test_dials_that_do_not_fit_together_are_named(dials: dict, says: str):
         Level(**dials)
 
 
-def test_other_bad_input_is_named():
+def test_invalid_arguments_are_named():
     with pytest.raises(ValueError, match="noise = 4"):
         WORLD.examples(LEVELS["noise"], 1)
     with pytest.raises(ValueError, match="confusable = 8"):

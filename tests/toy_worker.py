@@ -22,7 +22,7 @@ import xarray as xr
 from waiting import until
 
 from floatscope.engine import Output, Plan, Shard, execute
-from floatscope.engine.interrupt import once
+from floatscope.engine.interrupt import interrupt_once
 from floatscope.errors import ModelError
 
 
@@ -142,7 +142,7 @@ def counts(folder):
 if __name__ == "__main__":
     directory, shards, workers = sys.argv[1:]
     print("ready", flush=True)
-    with once(to_the_end=True):  # as in the command line's main
+    with interrupt_once(to_the_end=True):  # as in the command line's main
         try:
             execute(plan(int(shards)), directory, workers=int(workers))
         except KeyboardInterrupt as stopped:

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from floatscope.stats.intervals import hierarchical
-from floatscope.studies.claim import short
+from floatscope.studies.claim import format_value
 from floatscope.studies.comparison import compare
 
 UNTRAINED, TRAINED = "untrained", "trained"  # the first probe, before any step, and the last
@@ -92,7 +92,7 @@ def page(made: dict[str, Any]) -> str:
     for number, claim in sorted(made["claims"].items()):
         shown = ["–"] * n
         if len(claim["values"]) == n:
-            shown = [short(v, claim["unit"]) for v in claim["values"]]
+            shown = [format_value(v, claim["unit"]) for v in claim["values"]]
         cells = [f"**{v}**, {s}" for v, s in zip(claim["verdicts"], shown, strict=True)]
         over = _mean(claim["mean"], claim["unit"], claim["verdict"]) if claim["mean"] else "–"
         lines.append(
@@ -106,7 +106,7 @@ def page(made: dict[str, Any]) -> str:
     ]
     for key, (label, unit) in OF_TRAINING.items():
         before, after = (_pairs(made[state], key) for state in (UNTRAINED, TRAINED))
-        cells = [f"{short(m, unit, bare=True)}, {short(a, unit)}" for m, a in after]
+        cells = [f"{format_value(m, unit, bare=True)}, {format_value(a, unit)}" for m, a in after]
         of = "points" if unit == "%" else unit
         changes = [_interval([m - a for m, a in pairs], of) for pairs in (after, before)]
         lines.append(f"| {label} | {' | '.join([*cells, *changes])} |")
@@ -119,13 +119,14 @@ def _pairs(made: dict[str, list[dict[str, float]]], key: str) -> list[tuple[floa
 
 def _mean(mean: dict[str, Any], unit: str, verdict: str) -> str:
     """A claim over five seeds or more: its random-effects mean, with a verdict."""
-    ends = ", ".join(short(mean[end], unit, bare=True) for end in ("low", "high"))
-    return f"**{verdict}**, {short(mean['mean'], unit)} [{ends}]"
+    ends = ", ".join(format_value(mean[end], unit, bare=True) for end in ("low", "high"))
+    return f"**{verdict}**, {format_value(mean['mean'], unit)} [{ends}]"
 
 
 def _interval(values: list[float], unit: str) -> str:
     value, low, high = over_seeds(values)
-    return f"{short(value, unit)} [{short(low, unit, bare=True)}, {short(high, unit, bare=True)}]"
+    ends = ", ".join(format_value(end, unit, bare=True) for end in (low, high))
+    return f"{format_value(value, unit)} [{ends}]"
 
 
 def main() -> None:

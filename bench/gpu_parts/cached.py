@@ -261,7 +261,7 @@ def _compare(
     from floatscope.attention import View, reference
 
     if call.layer == 0:  # deeper layers see what rounding has made of the ones below
-        sums, size = reference.sums(View.of(call, visible, labels)), call.query.shape[2]
+        sums, size = reference.sums(View.from_call(call, visible, labels)), call.query.shape[2]
         total = torch.from_numpy(found["column_sum"][-1][:, 0]).sum(0).double()[..., :size]
         true = sums["column_sum"][0, 0].cpu()
         error = float((total - true).abs().max() / true.abs().max())

@@ -37,7 +37,7 @@ from floatscope.decode.samplers.autoregressive import Autoregressive  # noqa: E4
 from floatscope.decode.samplers.confidence import Confidence  # noqa: E402
 from floatscope.decode.state import State, notify_edits  # noqa: E402
 from floatscope.errors import UsageError  # noqa: E402
-from floatscope.interventions.base import Intervention, Together  # noqa: E402
+from floatscope.interventions.base import Combined, Intervention  # noqa: E402
 from floatscope.interventions.branching import ablated_each  # noqa: E402
 from floatscope.interventions.head_outputs import HeadMeans, HeadRows  # noqa: E402
 from floatscope.interventions.library.ablate_heads import AblateHeads  # noqa: E402
@@ -184,8 +184,8 @@ def in_float64(part: Any) -> Any:
 
 
 def doubled(change: Intervention) -> Intervention:
-    if isinstance(change, Together):
-        return Together(tuple(doubled(part) for part in change.parts))
+    if isinstance(change, Combined):
+        return Combined(tuple(doubled(part) for part in change.parts))
     names = ("reference", "source")
     return replace(
         change, **{n: in_float64(getattr(change, n)) for n in names if hasattr(change, n)}
@@ -209,7 +209,7 @@ def changes_of(ours: Model, sampler: Any) -> Iterator[tuple[str, Intervention, l
     if ours.is_diffusion:
         yield "remasked", Remasked(range(4), 0), [OTHER]
     both = (AblateHeads(HEADS), CutEdges(queries="answer", keys="gold"), MaskValues(positions=0))
-    yield "together", Together(both), several
+    yield "together", Combined(both), several
 
 
 def bits(ours: Model, name: str) -> None:
@@ -333,7 +333,7 @@ def read(model: Model, ids: list[int], rows: list[int], change: Intervention) ->
     prompt = Encoded(tuple(ids), ("prompt",) * len(ids))
     canvas, size = torch.tensor([ids], device=model.device), len(ids)
     with change.in_force(model), torch.inference_mode():
-        state = State.of(model, [prompt], canvas, (size, size), prompt_end=size)
+        state = State.build(model, [prompt], canvas, (size, size), prompt_end=size)
         with notify_edits(model, state):
             return model.forward(canvas, torch.tensor(rows, device=model.device), state.visible)[0]
 

@@ -46,7 +46,7 @@ def decoding(name: str, steps: int, size: int, batch: int) -> list[Row]:
             keep = KEEPS.get(way.removeprefix("warm "), KEEPS["all"])[0]
             with Recorder(model, prompts, used, TraceOptions(keep=keep)) as recorder:
                 found = decode(model, prompts, used, recorder)
-            recorder.outbox.settle()
+            recorder.copier.settle()
         torch.cuda.synchronize()
         taken = time.perf_counter() - start
         row: Row = {"model": name, "way": way, "steps": some, "S": size, "batch": batch}
@@ -56,7 +56,9 @@ def decoding(name: str, steps: int, size: int, batch: int) -> list[Row]:
         row["same_tokens"] = not rows or answers == first
         first = first if rows else answers
         if "plain" not in way:
-            kept = [one.kept for one in recorder.recorded if isinstance(one.kept, KeptSteps)]
+            kept = [
+                one.step_store for one in recorder.recorded if isinstance(one.step_store, KeptSteps)
+            ]
             arrays = [array for one in kept for array in one.arrays.values()]
             row["kept_GiB"] = sum(a.nbytes for a in arrays) / GIB
             del recorder, arrays

@@ -11,7 +11,7 @@ from transformers import DynamicCache
 from floatscope.attention import Capture, Forward, Labels, View, reference
 from floatscope.attention.gpu import fused
 from floatscope.attention.gpu.strongest import log_sum_exp
-from floatscope.attention.overhear import Overhear
+from floatscope.attention.lse_capture import LseCapture
 from floatscope.models import Model, attention_hook
 from floatscope.statistics import STATISTICS
 
@@ -74,7 +74,7 @@ def same_step(model: Model) -> Row:
     everything = range(model.n_layers), range(model.n_heads)
     capture = Capture(model, set(STATISTICS), *everything)
     before = torch.zeros(4, 1000, 6, device="cuda")
-    capture.rollout.kept = {n: ([], before) for n in range(model.n_layers)}
+    capture.rollout.cached_states = {n: ([], before) for n in range(model.n_layers)}
     with capture, capture.forward(forward) as captured:
         traced = model.forward(ids[:, -1:], last, visible, copy.deepcopy(cache))
     errors = {"column_sum": 0.0, "entropy": 0.0, "region_sum": 0.0}
@@ -119,7 +119,7 @@ def same_attention() -> Row:
                 for option in options:
                     with torch.inference_mode():
                         plain = torch.nn.functional.scaled_dot_product_attention(q, k, v, **option)
-                        with Overhear():
+                        with LseCapture():
                             heard = torch.nn.functional.scaled_dot_product_attention(
                                 q, k, v, **option
                             )

@@ -90,7 +90,7 @@ class Bench:
         arrays = []
         for one in recorder.recorded:
             events = {name: np.concatenate(rows) for name, rows in one.event_arrays.items()}
-            kept = one.kept
+            kept = one.step_store
             assert isinstance(kept, KeptSteps)
             steps = {name: values[: len(kept.steps)] for name, values in kept.arrays.items()}
             arrays.append({**steps, **events, "events": np.array(one.events)})
@@ -347,7 +347,7 @@ def float64_error(
 
     def compare(call: attention_hook.Call, proceed: attention_hook.Proceed) -> torch.Tensor:
         if call.layer in (0, model.n_layers // 2, model.n_layers - 1):
-            sums = reference.sums(View.of(call, visible, labels))
+            sums = reference.sums(View.from_call(call, visible, labels))
             for b, pad in enumerate(padding.tolist()):
                 total = torch.from_numpy(found[b]["column_sum"][-1][:, call.layer]).sum(0).double()
                 true = sums["column_sum"][b, 0, :, pad:].cpu()

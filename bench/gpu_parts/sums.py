@@ -9,7 +9,7 @@ import torch
 from floatscope.attention import Labels, View, reference
 from floatscope.attention.cpu import blocked
 from floatscope.attention.gpu import fused
-from floatscope.attention.overhear import Overhear
+from floatscope.attention.lse_capture import LseCapture
 from floatscope.models import Direction, Visibility
 
 from .common import Row, Run, alone, in_turn
@@ -33,7 +33,7 @@ def random_view(size: int, heads: int, kv: int, dtype: torch.dtype, **options: A
         mask = visible.matrix[:, None] & (drawn | torch.eye(size, device="cuda").bool())
         causal = False
     wide = key.repeat_interleave(heads // kv, dim=1)
-    with Overhear() as ear, torch.inference_mode():
+    with LseCapture() as ear, torch.inference_mode():
         torch.nn.functional.scaled_dot_product_attention(
             query, wide, wide, attn_mask=mask, is_causal=causal
         )

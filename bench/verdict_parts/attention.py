@@ -145,7 +145,7 @@ class Planted(Evidence):
         together = xr.concat([one.examples for one in every], "example")
         return replace(every[0], examples=together)
 
-    def apart(self, *args: Any, **kwargs: Any) -> None:
+    def accuracy_difference(self, *args: Any, **kwargs: Any) -> None:
         return None
 
 

@@ -42,13 +42,15 @@ def _missing(package: str, name: str, names: list[str]) -> AttributeError:
     text = f"module {package!r} has no attribute {name!r}"
     if name.startswith("_") or any(map(Path.exists, _files(f"{package}.{name}"))):
         return AttributeError(text)  # Python asks before it imports a submodule
-    known = {one: f"{package}.{one}" for one in names}
-    for namespace in [one for one in names if any(map(Path.exists, _files(f"{package}.{one}")))]:
-        for one in import_module(f"{package}.{namespace}").__all__:
-            known.setdefault(one, f"{package}.{namespace}.{one}")
-    if name in known:
-        return AttributeError(f"{text}: {name} is {known[name]}")
-    guess = did_you_mean(name, known, lambda one: known[one])
+    places = {export: f"{package}.{export}" for export in names}
+    for namespace in [
+        module for module in names if any(map(Path.exists, _files(f"{package}.{module}")))
+    ]:
+        for export in import_module(f"{package}.{namespace}").__all__:
+            places.setdefault(export, f"{package}.{namespace}.{export}")
+    if name in places:
+        return AttributeError(f"{text}: {name} is {places[name]}")
+    guess = did_you_mean(name, places, lambda export: places[export])
     return AttributeError(f"{text}. {guess or f'dir({package}) lists its names.'}")
 
 

@@ -43,8 +43,8 @@ def unwritable(
 
 
 def write(path: Path, data: bytes) -> None:
-    """Put the bytes at the path, or nothing, or leave what was there."""
-    with _beside(path, data) as partial:
+    """Write the bytes to the path completely, or leave the path unchanged."""
+    with _write_temporary(path, data) as partial:
         os.replace(partial, path)
         if not _CAN_OPEN_DIRECTORIES:
             return
@@ -56,14 +56,14 @@ def write(path: Path, data: bytes) -> None:
 
 
 def rehearse(path: Path) -> None:
-    """Write and remove what `write` will need, before the work whose result it is to write."""
+    """Check that `write` will be able to write, before the work whose result it stores."""
     make_folder(path.parent)
-    with _beside(path, b"\n"):
+    with _write_temporary(path, b"\n"):
         pass
 
 
 @contextmanager
-def _beside(path: Path, data: bytes) -> Iterator[Path]:
+def _write_temporary(path: Path, data: bytes) -> Iterator[Path]:
     """Write the bytes under a name that is never read, and remove them afterwards."""
     partial = path.with_name(f".{path.name}.{os.getpid()}{_PARTIAL}")
     try:
@@ -87,7 +87,7 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def sweep(folder: Path, name: str = "*") -> list[str]:
-    """Remove what a killed run left half-written of a file, or of all; return the names."""
+    """Remove half-written copies that a killed run left, of one file or of all; return the names."""
     stale = sorted(path for path in folder.glob(f".{name}.*{_PARTIAL}") if path.is_file())
     for path in stale:
         path.unlink(missing_ok=True)
@@ -102,7 +102,7 @@ def is_partial(path: Path) -> bool:
 
 
 def make_folder(path: Path) -> Path:
-    """Make a directory and those above it, or say why not."""
+    """Make a directory and its parents; a failure is the error of `unwritable`."""
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -145,7 +145,7 @@ def folder_beside(path: Path) -> Iterator[Path]:
 
 
 def _place(partial: Path, path: Path, require_free: Callable[[], None]) -> None:
-    """Rename a directory into its place; ask for each attempt, since another writer may have been faster."""
+    """Rename a directory into its place; call `require_free` before each attempt, as others write too."""
     old: Path | None = None
     try:
         for _ in range(_ATTEMPTS):
@@ -159,7 +159,7 @@ def _place(partial: Path, path: Path, require_free: Callable[[], None]) -> None:
             old = _neighbour(path, ".old")
             with suppress(FileNotFoundError):  # another writer took it away, to replace it too
                 path.rename(old)
-        raise OSError(errno.EBUSY, "others write there all the time")
+        raise OSError(errno.EBUSY, "other processes keep writing to this path")
     except BaseException:
         if old is not None and old.exists() and not os.path.lexists(path):
             old.rename(path)
@@ -167,7 +167,7 @@ def _place(partial: Path, path: Path, require_free: Callable[[], None]) -> None:
 
 
 def leftovers(path: Path) -> list[Path]:
-    """List directories beside a path that bear Floatscope's names, and hold what a zarr group may."""
+    """List leftover directories of Floatscope beside a path that contain only files of a zarr group."""
     pattern = re.compile(rf"\.{re.escape(path.name)}\.\d+(-[0-9a-f]{{8}})?\.(partial|old)")
     folders = (folder for folder in sorted(path.parent.iterdir()) if pattern.fullmatch(folder.name))
     return [folder for folder in folders if not folder.is_symlink() and _is_group(folder)]

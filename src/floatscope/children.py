@@ -31,7 +31,7 @@ OnEnd = Callable[[], None]
 
 
 class Child:
-    """A function that runs beside this thread, with a pipe to it.
+    """A function that runs in another process or thread, with a pipe to it.
 
     One thread reads the pipe and another writes it: neither a full pipe nor half a message holds up the
     caller. `on_message` and `on_end` of `start` are called in the reading thread.
@@ -252,7 +252,10 @@ class LineProcess:
 
 
 def _start_context(preload: str) -> Any:
-    """Choose how a process is started. What has looked at a GPU cannot be forked: no server there."""
+    """Choose the start method of a child process.
+
+    A process that has initialised CUDA cannot be forked.
+    """
     if sys.platform != "linux" or not preload or _NVIDIA.exists():
         return get_context("spawn")
     context = get_context("forkserver")

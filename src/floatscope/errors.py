@@ -13,15 +13,15 @@ class FloatscopeError(Exception):
     """Base of all errors that a user can act on.
 
     Args:
-        what: what is wrong, and what was expected instead.
+        problem: what is wrong, and what was expected instead.
         remedy: what to do about it; empty by default.
     """
 
     exit_code = 1
 
-    def __init__(self, what: str, remedy: str = "") -> None:
-        super().__init__(f"{what.rstrip('.')}. {remedy}".strip() if remedy else what)
-        self.what, self.remedy = what, remedy
+    def __init__(self, problem: str, remedy: str = "") -> None:
+        super().__init__(f"{problem.rstrip('.')}. {remedy}".strip() if remedy else problem)
+        self.problem, self.remedy = problem, remedy
 
 
 class UsageError(FloatscopeError, ValueError):
@@ -102,8 +102,8 @@ def enough_memory() -> Iterator[None]:
 
 
 @contextmanager
-def foreign(kind: type[FloatscopeError], what: str, remedy: str) -> Iterator[None]:
-    """Turn whatever a library raises while it reads files of others into an error of class `kind`.
+def foreign(kind: type[FloatscopeError], problem: str, remedy: str) -> Iterator[None]:
+    """Turn any exception of a library that reads untrusted files into an error of class `kind`.
 
     Such libraries do not document their exceptions, and those written in Rust may end with a panic, which
     is not an Exception. Interrupts of this process (Ctrl-C) pass through.
@@ -115,9 +115,9 @@ def foreign(kind: type[FloatscopeError], what: str, remedy: str) -> Iterator[Non
     except BaseException as error:
         if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
             raise
-        found = (
+        reason = (
             f"{type(error).__name__}: {' '.join(str(error).split())}"[:300]
             .encode("utf-8", "replace")
             .decode()
         )
-        raise kind(f"{what} ({found.removesuffix(': ')})", remedy) from error
+        raise kind(f"{problem} ({reason.removesuffix(': ')})", remedy) from error

@@ -13,7 +13,7 @@ from transformers import PreTrainedModel
 from . import models
 from .attention import selfcheck
 from .decode import AnySampler, choose_sampler, decode
-from .decode.blocks import most_steps
+from .decode.blocks import max_steps
 from .decode.state import prepared
 from .errors import UsageError, closest, enough_memory
 from .models.select import Choice
@@ -172,12 +172,14 @@ class Model(models.Model):
         with enough_memory(), models.attention_hook.lock_network(self.net):
             job = self._job(prompts, sampler, batch_size, progress)
             _require_options("trace", options, Keywords, job.sampler)
-            kept = TraceOptions(**options)
+            trace_options = TraceOptions(**options)
             traces: list[Trace] = []
             paths = None if to is None else _paths(to, len(job.encoded), job.several)
             for batch, tick in job.batches():
-                here = None if paths is None else paths[len(traces) : len(traces) + len(batch)]
-                recorder = Recorder(self, batch, job.sampler, kept, here)
+                batch_paths = (
+                    None if paths is None else paths[len(traces) : len(traces) + len(batch)]
+                )
+                recorder = Recorder(self, batch, job.sampler, trace_options, batch_paths)
                 with recorder:
                     decodings = decode(self, batch, job.sampler, recorder, tick, cache)
                 traces += recorder.traces(decodings)
@@ -225,8 +227,8 @@ class Model(models.Model):
         Returns:
             A trace whose steps are the five states.
         """
-        asked: TraceKeywords = {"keep": ("mass", "groups"), **options, "groups": "regions"}
-        return reading_states(self, trace, choose_states(trace), TraceOptions(**asked))
+        settings: TraceKeywords = {"keep": ("mass", "groups"), **options, "groups": "regions"}
+        return reading_states(self, trace, choose_states(trace), TraceOptions(**settings))
 
     def pattern(
         self, trace: Trace, *, step: int, layer: Choice = None, head: Choice = None
@@ -279,8 +281,8 @@ class Model(models.Model):
         path = Path(out)
         with enough_memory(), models.attention_hook.lock_network(self.net):
             job = self._job(prompts, sampler, batch_size, progress)
-            wanted = (layers, steps, positions, dtype)
-            streaming = Streaming(self, job.sampler, job.steps, *wanted)
+            selection = (layers, steps, positions, dtype)
+            streaming = Streaming(self, job.sampler, job.steps, *selection)
             with streaming.to(path):
                 for batch, tick in job.batches():
                     streaming.start(batch)
@@ -307,7 +309,7 @@ class Model(models.Model):
             raise UsageError("no prompts", "Give at least one.")
         chosen = choose_sampler(self, sampler)
         encoded = [prepared(self, encode(self, p)) for p in (prompts if several else [prompts])]
-        return _Job(encoded, chosen, several, batch_size, progress, most_steps(self, chosen))
+        return _Job(encoded, chosen, several, batch_size, progress, max_steps(self, chosen))
 
 
 def _require_options(
@@ -317,12 +319,12 @@ def _require_options(
     sampler: AnySampler | None = None,
 ) -> None:
     """Refuse an unknown option, and name the option or sampler setting that was probably meant."""
-    known = list(keywords.__annotations__)
+    accepted = list(keywords.__annotations__)
     settings = [field.name for field in fields(sampler)] if sampler else []
     for name in options:
-        if name in known:
+        if name in accepted:
             continue
-        match = closest(name, [*known, *settings])
+        match = closest(name, [*accepted, *settings])
         setting = f"{type(sampler).__name__}({match}={options[name]!r:.40})"
         call = f"model.{function}(prompt, fs.samplers.{setting})"
         if name in settings:
@@ -335,9 +337,9 @@ def _require_options(
         elif match:
             remedy = f"Did you mean {match!r}?"
         elif name in Keywords.__annotations__:
-            remedy = f"model.trace has it. {function} takes {', '.join(known)}."
+            remedy = f"model.trace has it. {function} takes {', '.join(accepted)}."
         else:
-            remedy = f"It takes {', '.join(known)}."
+            remedy = f"It takes {', '.join(accepted)}."
         raise UsageError(f"{function} has no option {name!r:.80}", remedy)
 
 
@@ -359,9 +361,9 @@ class _Job:
         for number, start in enumerate(starts):
             before = number * self.steps
 
-            def tick(done: int, of: int, before: int = before) -> None:
+            def tick(completed: int, n: int, before: int = before) -> None:
                 if self.progress is not None:
-                    self.progress(before + done, total)
+                    self.progress(before + completed, total)
 
             yield self.encoded[start : start + self.batch_size], tick
 
@@ -369,7 +371,7 @@ class _Job:
 def _paths(to: str | Path | Sequence[str | Path], n: int, several: bool) -> list[Path]:
     """Return the path of each prompt's trace."""
     if several:
-        paths = [] if isinstance(to, str | Path) else [Path(one) for one in to]
+        paths = [] if isinstance(to, str | Path) else [Path(path) for path in to]
         if len(paths) != n or len(set(paths)) != n:
             raise UsageError(
                 f"to = {to!r} for {n} prompts", "Give as many paths as prompts, each another one."
@@ -441,9 +443,9 @@ def load(
     options = {key: value for key, value in locals().items() if key != "check"}
     ModelSpec("anywhere", name=name)  # refuses what is no name
     if isinstance(where, str | ModelSpec):
-        spec = ModelSpec.of(where)
-        said = {k: v for k, v in spec.settings.items() if options[k] in (None, _AUTO.get(k))}
-        options |= {"where": spec.where, **said}
+        spec = ModelSpec.from_value(where)
+        stated = {k: v for k, v in spec.settings.items() if options[k] in (None, _AUTO.get(k))}
+        options |= {"where": spec.where, **stated}
     with enough_memory():
         model = models.load(into=Model, **options)
         if check:

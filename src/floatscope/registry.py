@@ -28,10 +28,10 @@ class Registry(Mapping[str, V], Generic[V]):
     """Objects of one kind by the name that a user types, in the order in which lists show them."""
 
     def __init__(
-        self, kind: str, library: str, make: Callable[[Any], V] = lambda thing: thing
+        self, kind: str, library: str, make: Callable[[Any], V] = lambda value: value
     ) -> None:
         self.kind, self._library, self._make = kind, library, make
-        self._own: dict[str, tuple[str, str]] = {}  # name → package and attribute
+        self._builtin: dict[str, tuple[str, str]] = {}  # name → package and attribute
         self._added: dict[str, Any] = {}
 
     def _ready(self) -> None:
@@ -42,26 +42,29 @@ class Registry(Mapping[str, V], Generic[V]):
     def offer(
         self, package: str, attributes: Iterable[str], called: Mapping[str, str] | None = None
     ) -> None:
-        """Add a library's attributes; `called` maps those whose registered name differs."""
-        for attribute in attributes:
-            self._own[(called or {}).get(attribute) or dashed(attribute)] = package, attribute
+        """Register attributes of a package.
 
-    def add(self, thing: Any) -> None:
+        `called` gives the registered name where it differs from the attribute.
+        """
+        for attribute in attributes:
+            self._builtin[(called or {}).get(attribute) or dashed(attribute)] = package, attribute
+
+    def add(self, value: Any) -> None:
         """Add a user's object. It replaces an earlier one of the same name, but none of the package's."""
-        import_module(self._library)  # its names are taken, whoever was imported first
-        name = getattr(thing, "name", None)
-        name = name.lower() if isinstance(name, str) else dashed(thing.__name__)
-        if name in self._own:
+        import_module(self._library)  # so that its names are known to be taken
+        name = getattr(value, "name", None)
+        name = name.lower() if isinstance(name, str) else dashed(value.__name__)
+        if name in self._builtin:
             raise UsageError(
-                f"there is a {self.kind} {name!r} in Floatscope already", "Give yours another name."
+                f"{name!r} is already a {self.kind} of Floatscope", "Give yours another name."
             )
-        self._added[name] = thing
+        self._added[name] = value
 
     @property
-    def own(self) -> list[str]:
+    def builtin(self) -> list[str]:
         """The package's names, without those that a user or an installed package added."""
         import_module(self._library)
-        return list(self._own)
+        return list(self._builtin)
 
     def named(self, name: str) -> V:
         """Return the object of this name; an unknown name is an error that lists the names."""
@@ -76,8 +79,8 @@ class Registry(Mapping[str, V], Generic[V]):
 
     def __getitem__(self, name: str) -> V:
         self._ready()
-        if name in self._own:
-            package, attribute = self._own[name]
+        if name in self._builtin:
+            package, attribute = self._builtin[name]
             return self._make(getattr(import_module(package), attribute))
         return self._make(self._added[name])
 
@@ -86,7 +89,7 @@ class Registry(Mapping[str, V], Generic[V]):
 
     def __iter__(self) -> Iterator[str]:
         self._ready()
-        return iter([*self._own, *self._added])
+        return iter([*self._builtin, *self._added])
 
     def __len__(self) -> int:
         return len([*iter(self)])
@@ -94,7 +97,7 @@ class Registry(Mapping[str, V], Generic[V]):
     def home(self, name: str) -> tuple[str, str] | None:
         """Return package and attribute of one of the package's names, without importing it."""
         import_module(self._library)
-        return self._own.get(name)
+        return self._builtin.get(name)
 
 
 # One for each kind; the base class of the kind carries it.
@@ -127,15 +130,15 @@ def dashed(name: str) -> str:
 
 def described(spec: Any, always: tuple[str, ...] = ()) -> str:
     """Write a dataclass as a Python call: the fields in `always`, and those that are not the default."""
-    given = [
+    arguments = [
         f"{f.name}={getattr(spec, f.name)!r}"
         for f in fields(spec)
         if f.name in always or getattr(spec, f.name) != f.default
     ]
-    return f"{type(spec).__name__}({', '.join(given)})"
+    return f"{type(spec).__name__}({', '.join(arguments)})"
 
 
-def register(thing: T) -> T:
+def register(extension: T) -> T:
     """Register a measure, sampler, intervention, study, family or statistic under its name.
 
     Use it as a decorator of a class, or call it with a Family or Statistic. On the command line and in
@@ -143,7 +146,7 @@ def register(thing: T) -> T:
     `mask-columns`.
 
     Args:
-        thing: a subclass of fs.Measure, fs.Sampler, fs.Intervention or fs.Study, an fs.Family, or a
+        extension: a subclass of fs.Measure, fs.Sampler, fs.Intervention or fs.Study, an fs.Family, or a
             `floatscope.statistics.Statistic`.
 
     Returns:
@@ -158,14 +161,14 @@ def register(thing: T) -> T:
                 return -guess.place.float()
         ```
     """
-    registry = getattr(thing, "registry", None)
+    registry = getattr(extension, "registry", None)
     if not isinstance(registry, Registry):
         raise UsageError(
-            f"expected a measure, sampler, intervention, study or family, got {thing!r}",
+            f"expected a measure, sampler, intervention, study or family, got {extension!r}",
             "Subclass fs.Measure, fs.Sampler, fs.Intervention or fs.Study, or make an fs.Family.",
         )
-    registry.add(thing)
-    return thing
+    registry.add(extension)
+    return extension
 
 
 def placed(where: str) -> str:

@@ -65,8 +65,8 @@ class Array:
     @property
     def head_axis(self) -> int | None:
         """Index of the head dimension in one layer's tensor (batch first); None without heads."""
-        rest = [dim for dim in self.dims if dim != "layer"]
-        return 1 + rest.index("head") if "head" in rest else None
+        dims = [dim for dim in self.dims if dim != "layer"]
+        return 1 + dims.index("head") if "head" in dims else None
 
 
 # View and call of one layer → its arrays by name, (b, *dims) without "layer". See docs/how-to/extending.md.
@@ -105,29 +105,31 @@ class Table(Registry[Statistic]):
         self._rows = {row.name: row for row in rows}
         self.version = 0  # how often statistics have been added or removed
 
-    def add(self, thing: Statistic) -> None:
+    def add(self, statistic: Statistic) -> None:
         """Add a user's statistic. It replaces an earlier one of the same name, but no built-in one."""
-        if thing.compute is None:
+        if statistic.compute is None:
             raise UsageError(
-                f"statistic {thing.name!r} has no function", "Give compute=f(view, call)."
+                f"statistic {statistic.name!r} has no function", "Give compute=f(view, call)."
             )
-        if thing.needs_weights:
+        if statistic.needs_weights:
             raise UsageError(
-                f"statistic {thing.name!r} asks for attention weights",
+                f"statistic {statistic.name!r} asks for attention weights",
                 "Compute what it needs of view.query and view.key; weights are never in memory at once.",
             )
-        taken = {array.name for name in self.own for array in self._rows[name].arrays}
-        clash = {thing.name} & {*self.own} or {array.name for array in thing.arrays} & taken
+        array_names = {array.name for name in self.builtin for array in self._rows[name].arrays}
+        clash = {statistic.name} & {*self.builtin} or {
+            array.name for array in statistic.arrays
+        } & array_names
         if clash:
             raise UsageError(
-                f"there is a statistic {min(clash)!r} in Floatscope already",
+                f"{min(clash)!r} is already a statistic of Floatscope",
                 "Give yours another name.",
             )
-        self._rows[thing.name] = thing
+        self._rows[statistic.name] = statistic
         self.version += 1
 
     @property
-    def own(self) -> list[str]:
+    def builtin(self) -> list[str]:
         """The package's statistics, without those of users."""
         return [name for name, row in self._rows.items() if row.compute is None]
 
@@ -143,8 +145,13 @@ class Table(Registry[Statistic]):
 
     def keep_of(self, array: str) -> str:
         """Return the name that `keep=` needs for this array of a trace."""
-        found = (row.name for row in self._rows.values() for one in row.arrays if one.name == array)
-        return next(found, array)
+        matches = (
+            row.name
+            for row in self._rows.values()
+            for produced in row.arrays
+            if produced.name == array
+        )
+        return next(matches, array)
 
     @property
     def default(self) -> frozenset[str]:

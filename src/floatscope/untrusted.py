@@ -25,14 +25,14 @@ RATIO, FREE = 200, 512 << 20
 
 
 class Unreadable(ValueError):
-    """What is wrong, what to do about it, and on which line of the bytes, from 1."""
+    """A file that cannot be read: the problem, its remedy, and the line, counted from 1."""
 
-    def __init__(self, what: str, remedy: str = "Copy it again.", line: int = 1) -> None:
-        super().__init__(what)
-        self.what, self.remedy, self.line = what, remedy, line
+    def __init__(self, problem: str, remedy: str = "Copy it again.", line: int = 1) -> None:
+        super().__init__(problem)
+        self.problem, self.remedy, self.line = problem, remedy, line
 
 
-class Twice(dict[str, Any]):
+class DuplicateField(dict[str, Any]):
     """An object that names a field more than once."""
 
     field = ""
@@ -82,12 +82,12 @@ def read_lines(path: Path | str, limit: int = 1 << 20) -> Iterator[bytes]:
             if len(line) < limit or line.endswith(b"\n"):
                 yield line
             else:
-                while (rest := file.readline(limit)) and not rest.endswith(b"\n"):
+                while (remainder := file.readline(limit)) and not remainder.endswith(b"\n"):
                     pass
 
 
 def open_to_append(path: Path | str) -> FileIO:
-    """Open or make a regular file in a directory that may be a stranger's; OSError where it is none.
+    """Open or make a regular file in a directory that others may write to; OSError if it is no regular file.
 
     Links are not followed: one called as a log is could lead to any file of the user's.
     """
@@ -118,7 +118,7 @@ def read_object(path: Path | str, limit: int = LIMIT) -> dict[str, Any]:
 
 
 def exists(path: Path | str) -> bool:
-    """Whether something is there, for any text: one too long for a path, or with NUL, names nothing."""
+    """Return whether the path exists; False if the text is not a valid path."""
     try:
         return Path(path).expanduser().exists()
     except (OSError, ValueError, RuntimeError):  # RuntimeError: ~ of a user who does not exist
@@ -126,7 +126,7 @@ def exists(path: Path | str) -> bool:
 
 
 def encodable(text: str) -> str:
-    """Spell out what has no UTF-8, such as the bytes of a file's name that are no text."""
+    """Escape characters that UTF-8 cannot encode, such as undecodable bytes of a file name."""
     return text.encode("utf-8", "backslashreplace").decode()
 
 
@@ -147,9 +147,9 @@ def parse(raw: bytes) -> Any:
             error.lineno,
         ) from None
     except ValueError:
-        most = sys.get_int_max_str_digits()
-        what = f"cannot be read: a whole number has more than {most} digits"
-        raise Unreadable(what, "Shorten it, or write it as text.") from None
+        limit = sys.get_int_max_str_digits()
+        problem = f"cannot be read: a whole number has more than {limit} digits"
+        raise Unreadable(problem, "Shorten it, or write it as text.") from None
     except RecursionError:
         raise Unreadable("is nested too deeply", "Flatten it.") from None
 
@@ -173,8 +173,8 @@ def require_modest(data: Any, size: int) -> None:
     for _ in range(DEPTH):
         inner = (
             value
-            for one in level
-            for value in (one.values() if isinstance(one, dict) else one)
+            for node in level
+            for value in (node.values() if isinstance(node, dict) else node)
             if isinstance(value, dict | list)
         )
         level = list(islice(inner, size))
@@ -187,23 +187,25 @@ def require_modest(data: Any, size: int) -> None:
 
 
 def require_fields(data: Mapping[str, Any], types: Mapping[str, type | tuple[type, ...]]) -> None:
-    """Refuse an object without one of these fields, or with another type in it; a dot goes one down."""
+    """Refuse an object without one of these fields, or with another type in it; a dot separates levels."""
     for name, expected in types.items():
         value: Any = data
         for part in name.split("."):
             value = value.get(part) if isinstance(value, Mapping) else None
-        known = expected if isinstance(expected, tuple) else (expected,)
-        if not isinstance(value, known) or (isinstance(value, bool) and bool not in known):
-            names = " or ".join(_NAMES.get(one, one.__name__) for one in known)
+        allowed = expected if isinstance(expected, tuple) else (expected,)
+        if not isinstance(value, allowed) or (isinstance(value, bool) and bool not in allowed):
+            names = " or ".join(_NAMES.get(kind, kind.__name__) for kind in allowed)
             raise Unreadable(f"has {name} = {value!r:.80}, expected {names}")
 
 
 def texts(data: Mapping[str, Any], name: str) -> dict[str, str]:
-    """Return a field that holds texts by name, and may be missing."""
-    found = data.get(name, {})
-    if not isinstance(found, dict) or not all(isinstance(value, str) for value in found.values()):
-        raise Unreadable(f"has {name} = {found!r:.80}, expected texts by name")
-    return found
+    """Return a field that maps names to texts; empty if it is missing."""
+    mapping = data.get(name, {})
+    if not isinstance(mapping, dict) or not all(
+        isinstance(value, str) for value in mapping.values()
+    ):
+        raise Unreadable(f"has {name} = {mapping!r:.80}, expected texts by name")
+    return mapping
 
 
 _NAMES = {
@@ -224,32 +226,32 @@ def require_ratio(declared: int, stored: int) -> None:
 
 
 def check(data: Any) -> None:
-    """Refuse, at any depth, a field given twice and text that is none."""
-    left = [data]  # a list, not calls: data may be nested deeper than calls may
-    while left:
-        one = left.pop()
-        if isinstance(one, Twice):
-            raise Unreadable(f"has the field {one.field!r} twice", "Keep one of them.")
-        if isinstance(one, dict):
-            left += [*one.keys(), *one.values()]
-        elif isinstance(one, list):
-            left += one
-        elif isinstance(one, str) and not one.isascii():
+    """Refuse duplicate fields and text that is not valid Unicode, at any depth."""
+    pending = [data]  # a list, not calls: data may be nested deeper than calls may
+    while pending:
+        node = pending.pop()
+        if isinstance(node, DuplicateField):
+            raise Unreadable(f"has the field {node.field!r} twice", "Keep one of them.")
+        if isinstance(node, dict):
+            pending += [*node.keys(), *node.values()]
+        elif isinstance(node, list):
+            pending += node
+        elif isinstance(node, str) and not node.isascii():
             try:
-                one.encode("utf-8")
+                node.encode("utf-8")
             except UnicodeEncodeError:
-                what = "holds half a surrogate pair"
-                raise Unreadable(what, "Write whole characters.") from None
+                problem = "contains an unpaired surrogate"
+                raise Unreadable(problem, "Remove it: text must be valid Unicode.") from None
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     data = dict(pairs)
     if len(data) == len(pairs):
         return data
-    twice, known = Twice(data), set[str]()
+    twice, names = DuplicateField(data), set[str]()
     for name, _ in pairs:
-        if name in known:
+        if name in names:
             twice.field = name
             break
-        known.add(name)
+        names.add(name)
     return twice

@@ -16,7 +16,7 @@ import floatscope as fs
 from floatscope.models import tiny
 from floatscope.tasks import asking
 from floatscope.tasks.answer_files import is_answers
-from floatscope.tasks.keeping import kept
+from floatscope.tasks.keeping import open_answers
 
 CHAPTER = "Ten years of work.\n"
 
@@ -183,7 +183,9 @@ def test_a_command_that_kept_nothing_leaves_nothing_and_may_be_corrected(
     out = tmp_path / "new" / "answers.csv"
     wrong = ended("evaluate", "--model", "nowhere", "--data", "world:one", *saved(out))
     assert wrong.returncode == 3 and not out.parent.exists()
-    with kept(out.parent / ".answers.csv.answers", {"model": "killed before its first batch"}):
+    with open_answers(
+        out.parent / ".answers.csv.answers", {"model": "killed before its first batch"}
+    ):
         pass
     assert ended(*small, *saved(out)).returncode == 0
     assert batches.counted() == 3
@@ -390,7 +392,7 @@ def test_a_damaged_batch_is_asked_again_and_named(ended, small, batches, unbroke
 
 
 def test_two_at_once(ended, small, tmp_path):
-    with kept(tmp_path / ".answers.csv.answers"):
+    with open_answers(tmp_path / ".answers.csv.answers"):
         done = ended(*small, *saved(tmp_path / "answers.csv"))
     assert done.returncode == 6 and f"in use by process {os.getpid()}" in done.stderr
 

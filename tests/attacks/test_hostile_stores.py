@@ -96,7 +96,7 @@ def test_attributes_of_another_type(saved, name, value):
         if not sealed:
             del root["attributes"]["floatscope_seal"]
         (saved / "zarr.json").write_text(json.dumps(root))
-        with pytest.raises(fs.TraceError, match=f"does not say its {name}"):
+        with pytest.raises(fs.TraceError, match=f"has no {name}"):
             fs.Trace.load(saved)
 
 
@@ -244,7 +244,7 @@ def test_a_part_that_unpacks_to_more_than_the_store_declares_is_refused(saved, k
     chunk_of(saved, "column_sum").write_bytes(frame)
     store.seal(saved, 2)
     lazy = fs.Trace.load(saved, lazy=True)
-    words = "unpacks to 4,295 MB" if known else "does not say to how many bytes"
+    words = "unpacks to 4,295 MB" if known else "does not state its unpacked size"
     with pytest.raises(fs.TraceError, match=words):
         lazy.data["column_sum"].values  # noqa: B018
 

@@ -14,9 +14,7 @@ LONG = '{"id": ' + "9" * 5000 + ', "question": "Who?", "answers": ["me"], "passa
 GOOD = '{"id": "b", "question": "Who?", "answers": ["me"], "passages": ["It was me."]}'
 
 
-@pytest.mark.parametrize(
-    ("line", "says"), [(HALF, "half a surrogate pair"), (LONG, "cannot be read")]
-)
+@pytest.mark.parametrize(("line", "says"), [(HALF, "unpaired surrogate"), (LONG, "cannot be read")])
 def test_a_bad_record_is_named_by_its_line(tmp_path, line, says):
     path = tmp_path / "q.jsonl"
     second = GOOD.replace('"b"', '"c"')
@@ -27,9 +25,7 @@ def test_a_bad_record_is_named_by_its_line(tmp_path, line, says):
     assert len(read.records) == 2 and says in str(read.bad[0])
 
 
-@pytest.mark.parametrize(
-    ("line", "says"), [(HALF, "half a surrogate pair"), (LONG, "cannot be read")]
-)
+@pytest.mark.parametrize(("line", "says"), [(HALF, "unpaired surrogate"), (LONG, "cannot be read")])
 def test_a_bad_document(tmp_path, line, says):
     path = tmp_path / "q.json"
     path.write_text(f"[{GOOD}, {line}]")
@@ -45,7 +41,7 @@ def test_a_progress_bar_shows_any_name(name, capsys, monkeypatch):
     monkeypatch.setattr(err, "_force_terminal", True)
     monkeypatch.setenv("TERM", "xterm")
     with Display(name, "questions", 2) as display:
-        display.update(done=2)
+        display.update(completed=2)
     shown = capsys.readouterr().err
     assert name in shown and "2 of 2 questions" in shown
     assert display.line().startswith(f"{name}: 2 of 2 questions, ")

@@ -31,17 +31,17 @@ def test_a_model_replaced_during_a_run_ends_it_and_nothing_of_it_is_stored(tmp_p
             monkeypatch.setenv("TOY_WEIGHTS", "second")
 
     with pytest.raises(
-        fs.RunError, match="model toy has changed since .* was begun.*first.*second"
+        fs.RunError, match="model toy has changed since .* was started.*first.*second"
     ):
         execute(toy_worker.plan(5), tmp_path / "run", on_event=other_weights)
     there = Run(tmp_path / "run")
     assert there.shards.ids() == {"toy-000", "toy-001"}
-    assert there.asked()["sources"] == {"model toy": "first"}
+    assert there.read_request()["sources"] == {"model toy": "first"}
     assert [event["shard"] for event in there.events() if event["event"] == "refused"] == [
         "toy-002"
     ]
     monkeypatch.setenv("TOY_WEIGHTS", "first")
-    assert execute(toy_worker.plan(5), tmp_path / "run").kept == 2
+    assert execute(toy_worker.plan(5), tmp_path / "run").reused == 2
 
 
 @pytest.mark.parametrize("workers", [1, 2])
@@ -74,7 +74,7 @@ def test_sources_survive_a_damaged_run_json(tmp_path, monkeypatch):
     with pytest.raises(fs.RunError, match="model toy has changed since"):
         execute(plan, tmp_path / "run")
     monkeypatch.setenv("TOY_WEIGHTS", "first")
-    assert execute(plan, tmp_path / "run").kept == 2
+    assert execute(plan, tmp_path / "run").reused == 2
 
 
 def altered(path, change):
@@ -157,7 +157,7 @@ def replace_data():
 
 
 @pytest.mark.parametrize("replace", [replace_weights, replace_tokenizer, replace_data])
-def test_a_study_does_not_go_on_with_another_model_or_other_data(project, replace):
+def test_a_study_is_not_resumed_with_another_model_or_other_data(project, replace):
     class Stopped(Exception):
         pass
 
@@ -174,13 +174,13 @@ def test_a_study_does_not_go_on_with_another_model_or_other_data(project, replac
 
 
 @pytest.mark.parametrize("replace", [replace_weights, replace_tokenizer, replace_data])
-def test_a_worker_refuses_what_changed_before_it_computes(project, replace):
+def test_a_worker_refuses_changed_sources_before_it_computes(project, replace):
     from floatscope.studies.planning import plan
 
     run(project, "run")
     sources = Run("run").sources
     replace()
-    with pytest.raises(fs.RunError, match="has changed since the run was begun"):
+    with pytest.raises(fs.RunError, match="has changed since the run was started"):
         make(project.as_json(), {"sources": sources})(
             plan(project).shards[0].spec, lambda done, of: pytest.fail("it was computed")
         )
@@ -227,7 +227,7 @@ def test_a_plugin_that_only_a_file_names_is_not_imported(project, tmp_path, plac
 # What a review found ------------------------------------------------------------------------------
 
 
-def test_a_link_in_the_place_of_replaced_runs_is_not_followed(tmp_path):
+def test_a_link_instead_of_the_folder_of_replaced_runs_is_not_followed(tmp_path):
     precious = tmp_path / "victim" / "1-2"
     precious.mkdir(parents=True)
     (precious / "run.json").write_text("{}")
@@ -256,7 +256,7 @@ def test_nothing_is_added_to_shards_that_do_not_name_their_sources(tmp_path, mon
     with pytest.raises(fs.ModelError):
         execute(plan, tmp_path / "run")
     monkeypatch.setenv("TOY_WEIGHTS", "first")
-    with pytest.raises(fs.RunError, match="do not say what they were computed from"):
+    with pytest.raises(fs.RunError, match="have no record of their sources"):
         execute(plan, tmp_path / "run")
 
 

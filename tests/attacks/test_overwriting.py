@@ -52,18 +52,18 @@ def test_a_trace_replaces_a_trace(trace, tmp_path):
 
 def test_a_run_never_replaces_what_is_not_a_run(tmp_path):
     mine = thesis(tmp_path / "thesis")
-    with pytest.raises(fs.RunError, match=r"holds chapter\.tex, which no run"):
+    with pytest.raises(fs.RunError, match=r"holds chapter\.tex, which Floatscope did not write"):
         execute(plan(2), mine, overwrite=True)
     assert (mine / "chapter.tex").read_text() == CHAPTER
     assert [path.name for path in mine.iterdir()] == ["chapter.tex"]
     execute(plan(2), tmp_path / "run")
     thesis(tmp_path / "run" / "notes")
-    with pytest.raises(fs.RunError, match="holds notes, which no run"):
+    with pytest.raises(fs.RunError, match="holds notes, which Floatscope did not write"):
         execute(plan(3), tmp_path / "run", overwrite=True)
     assert len(list(Run(tmp_path / "run").shards.ids())) == 2
 
 
-def test_a_run_replaces_a_run_whole(tmp_path):
+def test_a_run_replaces_a_run_completely(tmp_path):
     out = tmp_path / "run"
     execute(plan(2), out)
     (out / "report.html").write_text("old")
@@ -85,7 +85,7 @@ def test_the_old_run_stays_until_the_new_one_is_complete(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
 
 
-def test_a_run_that_stored_nothing_may_be_asked_something_else(tmp_path):
+def test_a_run_without_stored_shards_accepts_another_request(tmp_path):
     with pytest.raises(fs.FloatscopeError):
         execute(plan(2, mishap="crash always", at=0), tmp_path / "run")
     assert execute(plan(2, mishap=None), tmp_path / "run").computed == 2
@@ -93,7 +93,7 @@ def test_a_run_that_stored_nothing_may_be_asked_something_else(tmp_path):
         execute(plan(2, size=70), tmp_path / "run")
 
 
-def test_a_run_is_not_moved_from_under_the_program(tmp_path, monkeypatch):
+def test_a_run_that_is_the_working_directory_is_not_moved(tmp_path, monkeypatch):
     execute(plan(2), tmp_path / "run")
     monkeypatch.chdir(tmp_path / "run")
     with pytest.raises(fs.RunError, match="is where this program runs"):
@@ -106,12 +106,12 @@ def test_a_run_is_not_moved_from_under_the_program(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("name", ["manifest.json", "run.json"])
 @pytest.mark.parametrize("content", ["", "{", "[]", '"x"'])
-def test_a_damaged_file_of_a_run_is_written_anew(tmp_path, name, content):
+def test_a_damaged_file_of_a_run_is_rewritten(tmp_path, name, content):
     execute(plan(3), tmp_path / "run")
     whole = json.loads((tmp_path / "run" / name).read_text())
     (tmp_path / "run" / name).write_text(content)
     again = execute(plan(3), tmp_path / "run")
-    assert (again.kept, again.computed) == (3, 0)
+    assert (again.reused, again.computed) == (3, 0)
     rebuilt = json.loads((tmp_path / "run" / name).read_text())
     assert rebuilt.get("result", rebuilt.get("request")) == whole.get(
         "result", whole.get("request")
@@ -121,9 +121,9 @@ def test_a_damaged_file_of_a_run_is_written_anew(tmp_path, name, content):
     )
 
 
-def test_a_damaged_question_of_another_run(tmp_path):
+def test_a_damaged_run_json_of_another_request_is_refused(tmp_path):
     execute(plan(3), tmp_path / "run")
     (tmp_path / "run" / "run.json").write_text("{")
-    with pytest.raises(fs.RunError, match="no shard there answers this request"):
+    with pytest.raises(fs.RunError, match="none of its shards belongs to this request"):
         execute(plan(3, size=70), tmp_path / "run")
     assert len(Run(tmp_path / "run").shards.ids()) == 3

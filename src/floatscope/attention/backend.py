@@ -18,7 +18,7 @@ from ..models import attention_hook
 from .cpu import blocked, closed_form, norms
 from .gpu import few, fused, vectors
 from .gpu import strongest as peaks
-from .overhear import FEW, Overhear, OverhearOnCPU
+from .lse_capture import FEW, CpuLseCapture, LseCapture
 from .shapes import Arrays, View
 
 T = TypeVar("T")
@@ -29,17 +29,17 @@ def on_gpu(tensor: Tensor) -> bool:
     return tensor.is_cuda
 
 
-def overhearing(call: attention_hook.Call) -> Overhear | OverhearOnCPU:
+def capture_lse(call: attention_hook.Call) -> LseCapture | CpuLseCapture:
     """Return a context around stock attention that keeps its log-sum-exp."""
     plain = call.query.is_cpu and not on_gpu(call.query)
-    return OverhearOnCPU(call) if plain else Overhear()
+    return CpuLseCapture(call) if plain else LseCapture()
 
 
 def sums(view: View, *, entropy: bool = True, regions: bool = True) -> Arrays:
     """Compute column sums by query group, and on request row entropy, region sums and the rollout's step."""
-    if view.few is not None and view.few.labels is view.labels:
-        asked = {"column_sum": True, "rolled": True, "entropy": entropy, "region_sum": regions}
-        return {name: one for name, one in view.few.arrays.items() if asked.get(name)}
+    if view.few_sums is not None and view.few_sums.labels is view.labels:
+        include = {"column_sum": True, "rolled": True, "entropy": entropy, "region_sum": regions}
+        return {name: array for name, array in view.few_sums.arrays.items() if include.get(name)}
     result = _by_kernels(view, lambda: fused.sums(view, entropy=entropy, regions=regions))
     return blocked.sums(view, entropy=entropy, regions=regions) if result is None else result
 
@@ -48,8 +48,8 @@ def strongest(
     view: View, rows: tuple[int, int], top: int
 ) -> tuple[Int[Tensor, "b h w t"], Float[Tensor, "b h w t"]] | None:
     """Return keys and weights of some rows, the strongest first; None if the rows must be held instead."""
-    if view.few is not None:
-        return few.strongest(view.few, *rows, top)
+    if view.few_sums is not None:
+        return few.strongest(view.few_sums, *rows, top)
     return _by_kernels(view, lambda: peaks.strongest(fused.Launch(view), *rows, top))
 
 
@@ -62,11 +62,11 @@ def with_lse(view: View, attend: Callable[[], object] | None = None, columns: bo
     if not on_gpu(view.query) or fused.unfit(view, without_lse=True):
         return view
     if view.query.shape[2] < FEW:
-        found = None
+        measured = None
         if few.fits(view):
-            found = _by_kernels(view, lambda: few.measured(view, columns), without_lse=True)
-        if found is not None:
-            return found
+            measured = _by_kernels(view, lambda: few.measured(view, columns), without_lse=True)
+        if measured is not None:
+            return measured
     if view.lse is not None:
         return view
     if view.query.shape[2] < FEW:
@@ -74,15 +74,16 @@ def with_lse(view: View, attend: Callable[[], object] | None = None, columns: bo
         return replace(view, lse=lse)
     if attend is None:
         return view
-    with Overhear() as ear:
+    with LseCapture() as captured:
         attend()
-    return replace(view, lse=ear.lse(view.query))
+    return replace(view, lse=captured.lse(view.query))
 
 
 def columns(view: View) -> Arrays:
     """Compute score, cosine and norms of each key, which need only q and k."""
-    if view.few is not None and view.few.labels is view.labels and "score" in view.few.arrays:
-        return {name: view.few.arrays[name] for name in (*vectors.KEY_ARRAYS, "viewers")}
+    sums = view.few_sums
+    if sums is not None and sums.labels is view.labels and "score" in sums.arrays:
+        return {name: sums.arrays[name] for name in (*vectors.KEY_ARRAYS, "viewers")}
     kernels = _kernels_at(view.query) and view.visible.reach is None  # these know no window
     return vectors.columns(view) if kernels else closed_form.columns(view)
 

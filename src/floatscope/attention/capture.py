@@ -24,9 +24,9 @@ from ..statistics import STATISTICS, Compute, Join, Statistic
 from . import backend, lens
 from .captured import Candidates, Captured, Layer, hold
 from .cpu import norms
-from .cpu.together import Together
+from .cpu.layer_batch import LayerBatch
 from .forward import Forward
-from .gpu.beside import Beside
+from .gpu.side_stream import SideStream
 from .rollout import Rollout
 from .shapes import Arrays, Labels, View, exactly
 from .weight_free import KVDrift, massive, routed_experts
@@ -63,9 +63,9 @@ class Capture:
     _modules: list[nn.Module] = field(default_factory=list)
     _itself: object = field(default_factory=object)  # a name that no other has
     _weights: Hashable = None  # what the factors of value norms are of
-    _beside: Beside | None = None  # while it is recorded, on a GPU
-    _waiting: list["_Seen"] = field(default_factory=list)  # layers that are still to be measured
-    _together: Together = field(default_factory=Together)  # and those of them that can be as one
+    _side_stream: SideStream | None = None  # while it is recorded, on a GPU
+    _waiting: list["_LayerCall"] = field(default_factory=list)  # still to be measured
+    _batch: LayerBatch = field(default_factory=LayerBatch)  # those of them measured together
 
     branches: ClassVar[bool] = True  # statistics are recorded beside the forward, not in line
 
@@ -76,7 +76,7 @@ class Capture:
         if "lens" in self.keep:
             self._open.enter_context(lens.proving(self.model))
         self._open.enter_context(attention_hook.lock_network(net))
-        self._open.enter_context(attention_hook.attach(net, self._look, innermost=True))
+        self._open.enter_context(attention_hook.attach(net, self._observe_call, innermost=True))
         for layer, block in enumerate(parts.layers(net)):
             if {"residual_norm", "massive"} & set(self.keep):
                 self._hooks.append(self._residual(layer))
@@ -104,13 +104,13 @@ class Capture:
             yield Captured(self._layers, forward.labels, self.top, first, settled, forward.partial)
             self._measure_waiting()
             if self._calls != self.model.n_layers:
-                what = f"{self._calls} attention calls seen in a forward of {self.model.n_layers} layers"
+                problem = f"{self._calls} attention calls seen in a forward of {self.model.n_layers} layers"
                 remedy = "Another library may have replaced the model's attention; load it afresh."
-                raise CaptureError(what, remedy)
+                raise CaptureError(problem, remedy)
         finally:
             self._forward = None
             self._waiting.clear()
-            self._together.clear()
+            self._batch.clear()
 
     # As part of a forward that is recorded and replayed (`models/graphs.py`)
 
@@ -121,7 +121,7 @@ class Capture:
         for name, reason in _LAUNCHED.items():
             if name in self.keep:
                 raise CannotReplay(reason)
-        if forward.cached and forward.visible.at is None:
+        if forward.cached and forward.visible.row_columns is None:
             raise CannotReplay("a step with a cache has as many keys as there are tokens")
         weights: Hashable = None
         if "value_norm" in self.keep:  # its factors are in the graph, as the weights were
@@ -137,7 +137,7 @@ class Capture:
         )
 
     def owns(self, handler: object) -> bool:
-        return handler == self._look or any(handler is hook for hook in self._hooks)
+        return handler == self._observe_call or any(handler is hook for hook in self._hooks)
 
     def launching(self) -> float:
         """Return the seconds per layer that Python takes.
@@ -152,38 +152,39 @@ class Capture:
 
     @contextmanager
     def recording(self, inputs: Arrays, visible: Visibility) -> Iterator[Captured | None]:
-        """Yield what will have been captured; None where no forward is watched."""
+        """Yield the capture of the recorded forward; None if no forward is watched."""
         forward, layers = self._forward, self._layers
         if forward is None:
             yield None
             return
         group, region = inputs["group"], inputs["region"]
-        labels = replace(forward.labels, group=group, region=region, at=visible.at)
-        states, self.rollout.kept = self.rollout.kept, {}  # none of the earlier forwards counts
+        labels = replace(forward.labels, group=group, region=region, columns=visible.row_columns)
+        states = self.rollout.cached_states
+        self.rollout.cached_states = {}  # no earlier forward counts
         # An intervention may read what a branch has made before the branch ends.
         if self.model.device.type == "cuda" and not self.model.edits and self.branches:
-            self._beside = Beside()
+            self._side_stream = SideStream()
         try:
             with self.forward(replace(forward, visible=visible, labels=labels)) as captured:
                 yield captured
             self._join()
         finally:  # the forward that it is recorded for is still to come
-            self._forward, self._layers, self._calls, self._beside = forward, layers, 0, None
-            self.rollout.kept = states
+            self._forward, self._layers, self._calls, self._side_stream = forward, layers, 0, None
+            self.rollout.cached_states = states
             self.rollout.begin()
 
-    def replayed(self, left: dict[int, Layer]) -> None:
+    def replayed(self, layers: dict[int, Layer]) -> None:
         """Take over the results of a replayed forward that were not taken elsewhere."""
         if self._forward is not None:
-            self._layers.update({layer: replace(one) for layer, one in left.items()})
+            self._layers.update({layer: replace(results) for layer, results in layers.items()})
             self._calls = self.model.n_layers
 
     def _branch(self, *read: Tensor | None) -> AbstractContextManager[None]:
-        return nullcontext() if self._beside is None else self._beside.branch(*read)
+        return nullcontext() if self._side_stream is None else self._side_stream.branch(*read)
 
     def _join(self) -> None:
-        if self._beside is not None:
-            self._beside.join()
+        if self._side_stream is not None:
+            self._side_stream.join()
 
     def _residual(self, layer: int) -> Any:
         def hook(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -204,9 +205,9 @@ class Capture:
             if forward is None or forward.predicted is None or layer not in self._layers:
                 return
             x = lens.output_of(output)
-            _, rows, wanted = moved(forward.predicted, x.device)
+            _, rows, selected = moved(forward.predicted, x.device)
             with exactly(x):
-                self._layers[layer].values |= lens.predicted(self.model, x, rows, wanted)
+                self._layers[layer].values |= lens.predicted(self.model, x, rows, selected)
 
         return hook
 
@@ -223,50 +224,51 @@ class Capture:
 
         return hook
 
-    def _look(self, call: attention_hook.Call, proceed: attention_hook.Proceed) -> Tensor:
+    def _observe_call(self, call: attention_hook.Call, proceed: attention_hook.Proceed) -> Tensor:
         forward = self._forward
         if forward is None:  # a forward that nobody asked about, such as guidance's second one
             return proceed(call)
         forward = forward.on(call.query.device).within(self.model.reaches[call.layer])
         self._calls += 1
-        wanted = call.layer in self._layers
+        is_chosen = call.layer in self._layers
         rolling = "rollout" in self.keep
-        if not wanted and not rolling:
+        if not is_chosen and not rolling:
             return proceed(call)
         self._join()
-        with backend.overhearing(call) as ear:
+        with backend.capture_lse(call) as captured_lse:
             output = proceed(call)
-        lse = ear.lse(call.query)
+        lse = captured_lse.lse(call.query)
         alone = self._summed_alone and not forward.cached
-        if lse is not None and alone and self._together.short(call):
-            if not self._together.fits(call, forward):
+        if lse is not None and alone and self._batch.is_small(call):
+            if not self._batch.fits(call, forward):
                 self._measure_together()
-            self._together.add(call, forward, lse)
+            self._batch.add(call, forward, lse)
             return output
-        seen = _Seen(call, forward, lse, wanted)
-        if self._may_wait(seen):
-            self._waiting.append(seen)
+        layer_call = _LayerCall(call, forward, lse, is_chosen)
+        if self._may_wait(layer_call):
+            self._waiting.append(layer_call)
             return output
-        read = (call.query, call.key, call.value, call.mask, seen.lse)
+        read = (call.query, call.key, call.value, call.mask, layer_call.lse)
         with self._branch(*read), exactly(call.query):
-            self._measure(seen)
+            self._measure(layer_call)
         return output
 
-    def _may_wait(self, seen: "_Seen") -> bool:
+    def _may_wait(self, layer_call: "_LayerCall") -> bool:
         """Tell whether to measure this layer when the forward has ended: with a cache, on a CPU.
 
         Measured between two layers of the network, a layer of 32 rows takes 160 µs, and 90 in a row with
         others. Without a cache, holding keys and values costs more time than is saved.
         """
         routed = "experts" in self.keep  # what a router says of rows that settle comes after this
-        return seen.forward.cached and not routed and not backend.on_gpu(seen.call.query)
+        on_gpu = backend.on_gpu(layer_call.call.query)
+        return layer_call.forward.cached and not routed and not on_gpu
 
     @torch.inference_mode()
     def _measure_waiting(self) -> None:
         waiting, self._waiting = self._waiting, []
-        for seen in waiting:
-            with exactly(seen.call.query):
-                self._measure(seen)
+        for layer_call in waiting:
+            with exactly(layer_call.call.query):
+                self._measure(layer_call)
         self._measure_together()
 
     @cached_property
@@ -277,51 +279,52 @@ class Capture:
 
     @torch.inference_mode()
     def _measure_together(self) -> None:
-        together, keep = self._together, self.keep
-        if not together.layers:
+        batch, keep = self._batch, self.keep
+        if not batch.layers:
             return
-        view, forward = together.view()
+        view, forward = batch.view()
         with exactly(view.query):
             if len(self.heads) < view.query.shape[1]:
-                view = _of_heads(view, constant(self.heads, view.query.device))
+                view = _select_heads(view, constant(self.heads, view.query.device))
             entropy = not _ENTROPIES.isdisjoint(keep)
             sums = backend.sums(view, entropy=entropy, regions="flow" in keep)
-            for number, layer_sums in together.apart(sums).items():
+            for number, layer_sums in batch.split_by_layer(sums).items():
                 self._take_sums(layer_sums, slice(None), self._layers[number], Layer(), forward)
-        together.clear()
+        batch.clear()
 
-    def _view(self, seen: "_Seen", chosen: Sequence[int]) -> View:
-        call, forward, state = seen.call, seen.forward, None
+    def _view(self, layer_call: "_LayerCall", chosen: Sequence[int]) -> View:
+        call, forward, state = layer_call.call, layer_call.forward, None
         if "rollout" in self.keep:
             state = self.rollout.before(forward, call.query.device)
-        labels = forward.apart if forward.settled else forward.labels
-        view = View.of(call, forward.visible, labels, lse=seen.lse, state=state)
+        labels = forward.settled_groups if forward.settled else forward.labels
+        view = View.from_call(call, forward.visible, labels, lse=layer_call.lse, state=state)
         if len(chosen) < call.query.shape[1]:
-            view = _of_heads(view, constant(chosen, call.query.device))
+            view = _select_heads(view, constant(chosen, call.query.device))
         if not _WEIGHED.isdisjoint(self.keep):
             view = backend.with_lse(view, columns="qk" in self.keep)
         return view
 
-    def _measure(self, seen: "_Seen") -> None:
-        keep, call, forward, wanted = self.keep, seen.call, seen.forward, seen.wanted
+    def _measure(self, layer_call: "_LayerCall") -> None:
+        call, forward, is_chosen = layer_call.call, layer_call.forward, layer_call.is_chosen
+        keep = self.keep
         # Rollout follows the mean of all heads through all layers, whatever is kept.
         chosen = range(self.model.n_heads) if "rollout" in keep else self.heads
-        view = self._view(seen, chosen)
+        view = self._view(layer_call, chosen)
         layer = self._layers.get(call.layer) or Layer()
         pick: slice | Tensor = slice(None)  # of the heads measured, those kept
         if len(chosen) != len(self.heads):
             place = [list(chosen).index(h) for h in self.heads]
             pick = constant(place, call.query.device)
         n, part, best = forward.settled or 0, Layer(), None  # of rows that settle: their sums apart
-        if wanted and "rows" in keep:
+        if is_chosen and "rows" in keep:
             best = backend.strongest(view, forward.rows, self.top)
         at_once = best is not None
         if at_once or not (_WEIGHED - {"rows"}).isdisjoint(keep):
-            by_region = forward.by_region if wanted and "flow" in keep and not at_once else None
+            by_region = forward.by_region if is_chosen and "flow" in keep and not at_once else None
             sums = backend.sums(
                 view if by_region is None else replace(view, labels=by_region.labels),
-                entropy=wanted and not _ENTROPIES.isdisjoint(keep),
-                regions=wanted and ("flow" in keep or at_once) and by_region is None,
+                entropy=is_chosen and not _ENTROPIES.isdisjoint(keep),
+                regions=is_chosen and ("flow" in keep or at_once) and by_region is None,
             )
             if by_region is not None:
                 column_sum = sums["column_sum"]
@@ -339,17 +342,17 @@ class Capture:
                 if n:
                     settling = backend.region_totals(from_region[:, :n], new[:, None, :n])
                     part.values["rollout"] = settling[:, 0]  # (b, f, r)
-        if not wanted:
+        if not is_chosen:
             return
         for statistic, compute in self._computed:
-            whole = replace(view, labels=forward.labels) if n else view
-            values = compute(whole, call)
+            full_view = replace(view, labels=forward.labels) if n else view
+            values = compute(full_view, call)
             if statistic.compute is not None:
                 _require_arrays(statistic, values, view)
-            layer.values |= self._of_kept_heads(statistic, values)
+            layer.values |= self._select_kept_heads(statistic, values)
             if n and any(array.join is Join.SUM for array in statistic.arrays):
                 of_settled = compute(replace(view, labels=forward.settling), call)
-                part.values |= self._of_kept_heads(statistic, of_settled, Join.SUM)
+                part.values |= self._select_kept_heads(statistic, of_settled, Join.SUM)
         if n:
             arrays = STATISTICS.arrays()
             by_row = {k: v for k, v in layer.values.items() if arrays[k].join is Join.ROWS}
@@ -358,37 +361,38 @@ class Capture:
         if "kv_drift" in keep:
             self._take_drift(call, forward, layer)
         if "rows" in keep and not at_once:
-            kept = view if isinstance(pick, slice) else _of_heads(view, pick)
-            layer.held = hold(kept, *forward.rows)
+            head_view = view if isinstance(pick, slice) else _select_heads(view, pick)
+            layer.held_rows = hold(head_view, *forward.rows)
 
     @cached_property
     def _computed(self) -> list[tuple[Statistic, Compute]]:
         """The kept statistics that are functions of one layer's attention, with those functions."""
-        kept = [(row, _function(name)) for name, row in STATISTICS.items() if name in self.keep]
-        return [(row, compute) for row, compute in kept if compute is not None]
+        kept_rows = ((name, row) for name, row in STATISTICS.items() if name in self.keep)
+        functions = ((row, _function(name)) for name, row in kept_rows)
+        return [(row, compute) for row, compute in functions if compute is not None]
 
-    def _of_kept_heads(
+    def _select_kept_heads(
         self, statistic: Statistic, values: Mapping[str, Tensor], join: Join | None = None
     ) -> Arrays:
         """Return the arrays of a statistic for the kept heads; with `join`, only arrays of that kind."""
-        found = {}
+        arrays = {}
         for array in statistic.arrays:
             tensor, axis = values[array.name], array.head_axis
             if axis is not None and tensor.shape[axis] != len(self.heads):
                 tensor = tensor.index_select(axis, constant(self.heads, tensor.device))
             if join in (None, array.join):
-                found[array.name] = tensor
-        return found
+                arrays[array.name] = tensor
+        return arrays
 
     def _take_drift(self, call: attention_hook.Call, forward: Forward, layer: Layer) -> None:
         if forward.cached and forward.settled is None:  # no key changes
             shape = (len(call.key), call.key.shape[2])
             nothing = torch.full(shape, torch.nan, device=call.key.device)
             layer.values |= {"key_drift": nothing, "value_drift": nothing}
-        elif forward.kept:
+        elif forward.step_kept:
             key, value = call.key, call.value
             # The next forward may write into them.
-            if self.foreign or forward.visible.at is not None:
+            if self.foreign or forward.visible.row_columns is not None:
                 stop = forward.visible.rows.stop
                 key, value = key[:, :, :stop].clone(), value[:, :, :stop].clone()
             drift = self._kv_drift.update(call.layer, forward.prompts, key, value)
@@ -402,8 +406,8 @@ class Capture:
         if not _COLUMN_SUMS.isdisjoint(self.keep):
             column_sum, settled = sums["column_sum"][:, :, pick], None
             if n:
-                rest, settled = column_sum.split(forward.labels.n_groups, dim=1)
-                column_sum = rest + settled
+                unsettled, settled = column_sum.split(forward.labels.n_groups, dim=1)
+                column_sum = unsettled + settled
             for values, total in ((layer.values, column_sum), (part.values, settled)):
                 if total is not None and not {"mass", "groups"}.isdisjoint(self.keep):
                     values["column_sum"] = total
@@ -432,8 +436,8 @@ def _require_arrays(statistic: Statistic, values: Any, view: View) -> None:
         sizes: list[int | None] = [b, *(None for dim in array.dims if dim != "layer")]
         if array.by_position and not array.predicted:
             sizes[-1] = rows if array.join is Join.ROWS else view.key.shape[2]
-        found = values.get(array.name) if isinstance(values, Mapping) else None
-        shape = list(found.shape) if isinstance(found, Tensor) else None
+        tensor = values.get(array.name) if isinstance(values, Mapping) else None
+        shape = list(tensor.shape) if isinstance(tensor, Tensor) else None
         fits = shape is not None and len(shape) == len(sizes)
         if not fits or any(n not in (None, m) for n, m in zip(sizes, shape or (), strict=True)):
             dims = ", ".join(["b", *(dim for dim in array.dims if dim != "layer")])
@@ -472,23 +476,23 @@ def _function(name: str) -> Compute | None:
 
 
 @dataclass(frozen=True, eq=False)
-class _Seen:
+class _LayerCall:
     """One layer's attention call, to be measured."""
 
     call: attention_hook.Call
     forward: Forward
     lse: Float[Tensor, "b h q"] | None
-    wanted: bool  # not for the rollout alone
+    is_chosen: bool  # False: measured for the rollout alone
 
 
-def _of_heads(view: View, at: Int[Tensor, " n"]) -> View:
+def _select_heads(view: View, heads: Int[Tensor, " n"]) -> View:
     """Select some heads of a view; each grouped head gets its own key."""
     mask = view.mask
     return replace(
         view,
-        query=view.query[:, at],
-        key=view.key[:, at // (view.query.shape[1] // view.key.shape[1])],
-        mask=mask if mask is None or mask.shape[1] == 1 else mask[:, at],
-        lse=None if view.lse is None else view.lse[:, at],
-        bias=None if view.bias is None else view.bias[:, at],
+        query=view.query[:, heads],
+        key=view.key[:, heads // (view.query.shape[1] // view.key.shape[1])],
+        mask=mask if mask is None or mask.shape[1] == 1 else mask[:, heads],
+        lse=None if view.lse is None else view.lse[:, heads],
+        bias=None if view.bias is None else view.bias[:, heads],
     )

@@ -47,7 +47,7 @@ class Layer:
     values: Arrays = field(default_factory=dict)
     # What `Captured.rows` needs: the strongest keys of every candidate, or what to compute rows from.
     candidates: Candidates | None = None
-    held: HeldRows | None = None
+    held_rows: HeldRows | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,68 +74,69 @@ class Captured:
 
     def detached(self) -> "Captured":
         """Return a copy for `rows` that stays valid when the next forward overwrites the rest."""
-        kept = [one.candidates for one in self.layers.values()]
-        if self.stacked is not None or any(one is None for one in kept):
+        candidates = [layer.candidates for layer in self.layers.values()]
+        if self.stacked is not None or any(c is None for c in candidates):
             return self
-        for one in self.layers.values():
-            one.candidates = None
+        for layer in self.layers.values():
+            layer.candidates = None
         device = self.labels.region.device  # layers may lie on several
-        layers = [[t.to(device) for t in (one.key, one.weight, one.flow)] for one in kept if one]
-        whole = [torch.stack(part, dim=1) for part in zip(*layers, strict=True)]
-        return replace(self, layers={}, stacked=Candidates(*whole))
+        layers = [[t.to(device) for t in (c.key, c.weight, c.flow)] for c in candidates if c]
+        arrays = [torch.stack(part, dim=1) for part in zip(*layers, strict=True)]
+        return replace(self, layers={}, stacked=Candidates(*arrays))
 
-    def rows(self, which: Sequence[Tensor]) -> Rows:
-        """Return the rows `which` of each prompt, from the first candidate on; what they come from goes."""
+    def rows(self, rows_by_prompt: Sequence[Tensor]) -> Rows:
+        """Return the chosen rows of each prompt, counted from its first candidate. Can be called once."""
         with exactly(self.labels.region):
-            return self._rows(which)
+            return self._rows(rows_by_prompt)
 
-    def _rows(self, which: Sequence[Tensor]) -> Rows:
-        kept = self.detached().stacked
-        counts = [len(some) for some in which]
-        if kept is not None and kept.key.shape[-2] == 1 and set(counts) == {1}:  # all there are
-            return Rows(kept.key[..., 0, :], kept.weight[..., 0, :], kept.flow[..., 0, :])
+    def _rows(self, rows_by_prompt: Sequence[Tensor]) -> Rows:
+        stacked = self.detached().stacked
+        counts = [len(rows) for rows in rows_by_prompt]
+        if stacked is not None and stacked.key.shape[-2] == 1 and set(counts) == {1}:  # all rows
+            return Rows(stacked.key[..., 0, :], stacked.weight[..., 0, :], stacked.flow[..., 0, :])
         device = self.labels.region.device
-        prompt = sent(torch.arange(len(which)).repeat_interleave(torch.tensor(counts)), device)
-        place = sent(torch.cat(list(which)), device)
-        if kept is not None:
-            arrays = (kept.key.long(), kept.weight, kept.flow)
+        number = torch.arange(len(counts)).repeat_interleave(torch.tensor(counts))
+        prompt = sent(number, device)
+        place = sent(torch.cat(list(rows_by_prompt)), device)
+        if stacked is not None:
+            arrays = (stacked.key.long(), stacked.weight, stacked.flow)
             tensors = [array[prompt, ..., place, :] for array in arrays]
-        elif all(one.held is not None for one in self.layers.values()):
-            tensors = self._computed(list(self.layers.values()), which)
+        elif all(layer.held_rows is not None for layer in self.layers.values()):
+            tensors = self._computed(list(self.layers.values()), rows_by_prompt)
         else:  # some of the layers do not fit the kernels
-            some = [
-                tuple(part[:, 0] for part in self._computed([one], which))
-                if one.held is not None
-                else _picked(one, prompt, place)
-                for one in self.layers.values()
+            layer_rows = [
+                tuple(part[:, 0] for part in self._computed([layer], rows_by_prompt))
+                if layer.held_rows is not None
+                else _pick_rows(layer, prompt, place)
+                for layer in self.layers.values()
             ]
-            here = moved(tuple(some), device)  # layers may lie on several
-            tensors = [torch.stack(part, dim=1) for part in zip(*here, strict=True)]
+            on_device = moved(tuple(layer_rows), device)  # layers may lie on several
+            tensors = [torch.stack(part, dim=1) for part in zip(*on_device, strict=True)]
         return Rows(*tensors)  # (n, l, h, _) each
 
-    def _computed(self, layers: Sequence[Layer], which: Sequence[Tensor]) -> list[Tensor]:
+    def _computed(self, layers: Sequence[Layer], rows_by_prompt: Sequence[Tensor]) -> list[Tensor]:
         """Compute rows of all prompts in these layers, (all, l, h, _); scores go prompt by prompt."""
-        device, every = self.labels.region.device, []
-        for b, some in enumerate(which):
-            if not len(some):  # its keys need not be looked at
+        device, by_prompt = self.labels.region.device, []
+        for b, rows in enumerate(rows_by_prompt):
+            if not len(rows):  # its keys need not be looked at
                 continue
-            held = [one.held for one in layers if one.held is not None]
-            parts = [_scores(one, b, some.to(one.key.device)).to(device) for one in held]
-            whole = torch.stack(parts).softmax(-1).movedim(2, 0)  # (n, l, h, k)
-            every.append((*strongest(whole, self.top), whole @ self.labels.in_region[b]))
-        for one in layers:
-            one.held = None
-        return [torch.cat(part) for part in zip(*every, strict=True)]
+            sources = [layer.held_rows for layer in layers if layer.held_rows is not None]
+            parts = [_scores(s, b, rows.to(s.key.device)).to(device) for s in sources]
+            weight = torch.stack(parts).softmax(-1).movedim(2, 0)  # (n, l, h, k)
+            by_prompt.append((*strongest(weight, self.top), weight @ self.labels.in_region[b]))
+        for layer in layers:
+            layer.held_rows = None
+        return [torch.cat(part) for part in zip(*by_prompt, strict=True)]
 
 
-def _picked(layer: Layer, prompt: Tensor, place: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _pick_rows(layer: Layer, prompt: Tensor, place: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Return one layer's rows of all prompts, (all, h, _), from its candidates."""
-    kept, layer.candidates = layer.candidates, None
-    if kept is None:
+    candidates, layer.candidates = layer.candidates, None
+    if candidates is None:
         raise CaptureError("no rows were held", "Capture with keep including 'rows'.")
-    prompt, place = moved((prompt, place), kept.key.device)
-    key = kept.key[prompt, :, place].long()
-    return key, kept.weight[prompt, :, place], kept.flow[prompt, :, place]
+    prompt, place = moved((prompt, place), candidates.key.device)
+    key = candidates.key[prompt, :, place].long()
+    return key, candidates.weight[prompt, :, place], candidates.flow[prompt, :, place]
 
 
 def hold(view: View, start: int, stop: int) -> HeldRows:
@@ -149,16 +150,16 @@ def hold(view: View, start: int, stop: int) -> HeldRows:
     return HeldRows(view.query[:, :, start:stop].clone(), view.key, view.scale, mask, view.bias)
 
 
-def _scores(held: HeldRows, b: int, rows: Int[Tensor, " n"]) -> Float[Tensor, "h n k"]:
+def _scores(source: HeldRows, b: int, rows: Int[Tensor, " n"]) -> Float[Tensor, "h n k"]:
     """Compute the scaled scores of some held rows of prompt `b`; −inf for keys that a row does not see."""
-    query = held.query[b, :, rows].float() * held.scale  # (h, n, d)
-    key = held.key[b].float()  # (kv, k, d)
+    query = source.query[b, :, rows].float() * source.scale  # (h, n, d)
+    key = source.key[b].float()  # (kv, k, d)
     n_heads, n, d = query.shape
     score = (query.reshape(len(key), -1, d) @ key.mT).view(n_heads, n, -1)
-    if held.bias is not None:
-        score = score + held.bias[b]
-    if held.mask is not None:
-        score = score.masked_fill(~held.mask[b][:, rows], -torch.inf)
+    if source.bias is not None:
+        score = score + source.bias[b]
+    if source.mask is not None:
+        score = score.masked_fill(~source.mask[b][:, rows], -torch.inf)
     return score
 
 

@@ -10,7 +10,7 @@ from ..models import Direction, Visibility
 from . import backend
 from .shapes import Labels, View
 
-Given = Tensor | None
+OptionalTensor = Tensor | None
 
 
 @torch.no_grad()
@@ -82,20 +82,25 @@ def _without_empty_rows(
     empty = ~mask.any(-1, keepdim=True)  # (b, #h, q, 1)
     if not bool(empty.any()):
         return mask, group
-    every = empty.all(1)[..., 0]  # (b, q)
-    if not torch.equal(every, empty.any(1)[..., 0]):
-        what = "a query sees no key in some heads and some keys in others"
-        raise UsageError(what, "Sum those heads apart, each with its own mask.")
-    return mask | empty, group.masked_fill(every, -1)
+    sees_nothing = empty.all(1)[..., 0]  # (b, q)
+    if not torch.equal(sees_nothing, empty.any(1)[..., 0]):
+        problem = "a query sees no key in some heads and some keys in others"
+        raise UsageError(problem, "Sum those heads apart, each with its own mask.")
+    return mask | empty, group.masked_fill(sees_nothing, -1)
 
 
 def _require_shapes(
-    query: Tensor, key: Tensor, mask: Given, causal: bool, groups: Given, lse: Given
+    query: Tensor,
+    key: Tensor,
+    mask: OptionalTensor,
+    causal: bool,
+    groups: OptionalTensor,
+    lse: OptionalTensor,
 ) -> None:
-    def refuse(what: str, remedy: str) -> None:
-        raise UsageError(what, remedy)
+    def refuse(problem: str, remedy: str) -> None:
+        raise UsageError(problem, remedy)
 
-    if not all(isinstance(one, Tensor) and one.numel() for one in (query, key)):
+    if not all(isinstance(tensor, Tensor) and tensor.numel() for tensor in (query, key)):
         refuse("query and key are not tensors with values", "Give (b, h, q, d) and (b, kv, k, d).")
     if query.ndim != 4 or key.ndim != 4 or len(query) != len(key) or query.shape[3] != key.shape[3]:
         remedy = "Give (b, h, q, d) and (b, kv, k, d): heads before positions."
@@ -103,15 +108,16 @@ def _require_shapes(
     b, h, q, _ = query.shape
     if h % key.shape[1]:
         refuse(f"{h} heads over {key.shape[1]} key heads", "kv has to divide h.")
-    whole = (b, h, q, key.shape[2])
+    full_shape = (b, h, q, key.shape[2])
     if causal and q > key.shape[2]:
         refuse(f"{q} causal queries of {key.shape[2]} keys", "Queries are the last positions.")
     if mask is not None and mask.dtype != torch.bool:
-        ways = "mask.bool() of ones and zeros, mask == 0 of numbers that are added to scores"
-        refuse(f"a mask of {mask.dtype}", f"Give booleans, True where a query may see: {ways}.")
-    sizes = whole if mask is None else tuple(mask.shape)
-    if len(sizes) != 4 or any(m not in (1, n) for m, n in zip(sizes, whole, strict=True)):
-        refuse(f"mask {sizes}", f"Give four dimensions that broadcast to {whole}.")
+        conversions = "mask.bool() of ones and zeros, mask == 0 of numbers that are added to scores"
+        remedy = f"Give booleans, True where a query may see: {conversions}."
+        refuse(f"a mask of {mask.dtype}", remedy)
+    sizes = full_shape if mask is None else tuple(mask.shape)
+    if len(sizes) != 4 or any(m not in (1, n) for m, n in zip(sizes, full_shape, strict=True)):
+        refuse(f"mask {sizes}", f"Give four dimensions that broadcast to {full_shape}.")
     if groups is not None and (groups.is_floating_point() or groups.shape not in ((q,), (b, q))):
         kind = f"{tuple(groups.shape)} of {groups.dtype}"
         refuse(f"groups {kind}", f"Give whole numbers, ({q},) or ({b}, {q}).")

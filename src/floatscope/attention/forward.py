@@ -29,15 +29,15 @@ class ByRegion:
     groups: Float[Tensor, "b g f"]
 
     @classmethod
-    def of(cls, labels: Labels) -> "ByRegion | None":
-        """Return None where the queries of one region are in several groups. Waits for the device."""
+    def from_labels(cls, labels: Labels) -> "ByRegion | None":
+        """Label queries by region; None if a region is in several groups. Waits for the device."""
         together = labels.of_group @ labels.from_region  # (b, g, f): how many
         counted = int((labels.group >= 0).sum())
         if int(together.sum()) != counted or bool(((together > 0).sum(1) > 1).any()):
             return None
         index = torch.arange(labels.n_regions).expand_as(labels.from_region)
-        own = torch.where(labels.from_region > 0, index, -1).amax(-1)  # (b, q)
-        by_region = replace(labels, group=own, n_groups=labels.n_regions)
+        own_region = torch.where(labels.from_region > 0, index, -1).amax(-1)  # (b, q)
+        by_region = replace(labels, group=own_region, n_groups=labels.n_regions)
         return cls(by_region, (together > 0).float())
 
     def column_sum(self, by_region: Float[Tensor, "b f h k"]) -> Float[Tensor, "b g h k"]:
@@ -61,32 +61,32 @@ class Forward:
     prompts: Sequence[int] = ()  # whose forward it is: numbers that stay while others end
     # With a cache: so many of its rows are never computed again; None: all, as in a causal model.
     settled: int | None = None
-    kept: bool = True  # its step is: drift is counted from one such step to the next
+    step_kept: bool = True  # drift is measured from one kept step to the next
     partial: bool = False  # an approximate cache left rows out, whose statistics there are none of
     # For a lens: a stretch of positions, the row that predicts each, and which of them are masked.
     predicted: tuple[int, Int[Tensor, " w"], Bool[Tensor, "b w"]] | None = None
 
     @cached_property
-    def _made(self) -> dict[Hashable, Any]:
+    def _memo(self) -> dict[Hashable, Any]:
         return {}
 
-    def _once(self, key: Hashable, make: Callable[[], Any]) -> Any:
-        if key not in self._made:
-            self._made[key] = make()
-        return self._made[key]
+    def _memoize(self, key: Hashable, make: Callable[[], Any]) -> Any:
+        if key not in self._memo:
+            self._memo[key] = make()
+        return self._memo[key]
 
     def on(self, device: torch.device) -> "Forward":
         """Return this forward for a layer on another device; made once for each."""
         if self.labels.region.device == device:
             return self
-        return self._once(device, lambda: moved(self, device))
+        return self._memoize(device, lambda: moved(self, device))
 
     def within(self, reach: int | None) -> "Forward":
         """Return this forward for a layer that sees so far to either side; made once for each."""
         visible = self.visible.within(reach)
         if reach is None or visible is self.visible:
             return self
-        return self._once(("reach", reach), lambda: replace(self, visible=visible))
+        return self._memoize(("reach", reach), lambda: replace(self, visible=visible))
 
     def repeated(self, n: int) -> Labels:
         """Return the labels of n layers, as of further prompts; made once for each number."""
@@ -95,7 +95,7 @@ class Forward:
             group, region = (x.repeat(n, 1) for x in (self.labels.group, self.labels.region))
             return replace(self.labels, group=group, region=region)
 
-        return self._once(("layers", n), make)
+        return self._memoize(("layers", n), make)
 
     @cached_property
     def settling(self) -> Labels:
@@ -105,8 +105,8 @@ class Forward:
         return replace(self.labels, group=group)
 
     @cached_property
-    def apart(self) -> Labels:
-        """Labels in which the rows that settle have their own groups, after the others."""
+    def settled_groups(self) -> Labels:
+        """Labels that put settling rows in separate groups, after the others."""
         group, n_groups = self.labels.group, self.labels.n_groups
         moved = torch.where(self.settling.group >= 0, group + n_groups, group)
         return replace(self.labels, group=moved, n_groups=2 * n_groups)
@@ -116,7 +116,7 @@ class Forward:
         """Labels by region, for sums over many rows on a CPU; None if they do not apply."""
         if self.cached or not self.labels.group.is_cpu:
             return None
-        return ByRegion.of(self.labels)
+        return ByRegion.from_labels(self.labels)
 
     @cached_property
     def max_entropy(self) -> Float[Tensor, "b 1 q"]:

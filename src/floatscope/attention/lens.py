@@ -29,8 +29,8 @@ def proving(model: Model) -> Iterator[None]:
         return
     readout = parts.readout(net)
     if readout is None:
-        what = f"{model.name} has no final norm and head where a lens looks for them"
-        raise CaptureError(what, "Trace it without 'lens'.")
+        problem = f"{model.name} has no final norm and head where a lens looks for them"
+        raise CaptureError(problem, "Trace it without 'lens'.")
     last: list[Tensor] = []
 
     def hold(module: nn.Module, args: Any, output: Any) -> None:
@@ -39,14 +39,14 @@ def proving(model: Model) -> Iterator[None]:
     def compare(module: nn.Module, args: Any, kwargs: dict[str, Any], output: Any) -> None:
         if net in _proven:
             return
-        wanted = kwargs.get("logits_to_keep", 0)  # these rows, or so many last ones, or all
-        first = last[0].shape[1] - wanted if isinstance(wanted, int) and wanted else 0
-        row = [first] if isinstance(wanted, int) else wanted[:1]
-        own, logits = readout(last[0][:, row]).float(), output.logits[:, :1].float()
+        keep = kwargs.get("logits_to_keep", 0)  # these rows, or the last `keep` rows, or all if 0
+        first = last[0].shape[1] - keep if isinstance(keep, int) and keep else 0
+        row = [first] if isinstance(keep, int) else keep[:1]
+        expected, logits = readout(last[0][:, row]).float(), output.logits[:, :1].float()
         last.clear()
-        if not torch.allclose(own, logits, rtol=1e-2, atol=1e-2 * float(logits.abs().max())):
-            what = f"the logits of {model.name} are not its final norm and head alone"
-            raise CaptureError(what, "A lens would differ from them: trace without 'lens'.")
+        if not torch.allclose(expected, logits, rtol=1e-2, atol=1e-2 * float(logits.abs().max())):
+            problem = f"the logits of {model.name} are not its final norm and head alone"
+            raise CaptureError(problem, "A lens would differ from them: trace without 'lens'.")
         _proven.add(net)
 
     block = parts.layers(net)[-1]
@@ -61,16 +61,16 @@ def output_of(block: Any) -> Tensor:
 
 
 def predicted(
-    model: Model, x: Float[Tensor, "b q d"], rows: Int[Tensor, " w"], wanted: Bool[Tensor, "b w"]
+    model: Model, x: Float[Tensor, "b q d"], rows: Int[Tensor, " w"], selected: Bool[Tensor, "b w"]
 ) -> dict[str, Shaped[Tensor, "b w"]]:
     """Return what rows of a layer's output predict: the token, its probability, the entropy in nats.
 
-    The mask is never predicted. Positions that are not wanted are −1 and NaN.
+    The mask is never predicted. Positions that are not selected are −1 and NaN.
     """
     readout = parts.readout(model.net)
     assert readout is not None  # proven
-    chosen = x[:, rows][wanted]  # (n, d)
-    found = []
+    chosen = x[:, rows][selected]  # (n, d)
+    batches = []
     for part in chosen.split(max(1, _CELLS // model.vocab_size)):
         logits = readout(part)
         logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
@@ -79,10 +79,10 @@ def predicted(
         p = logits.softmax(-1)
         best = p.max(-1)
         nats = torch.special.entr(p).sum(-1)
-        found.append((best.indices, best.values.float(), nats.float()))
+        batches.append((best.indices, best.values.float(), nats.float()))
     arrays = {}
     names = ("lens_token", "lens_probability", "lens_entropy")
-    for name, values in zip(names, map(torch.cat, zip(*found, strict=True)), strict=True):
+    for name, values in zip(names, map(torch.cat, zip(*batches, strict=True)), strict=True):
         nothing = torch.nan if values.is_floating_point() else -1
-        arrays[name] = values.new_full(wanted.shape, nothing).masked_scatter(wanted, values)
+        arrays[name] = values.new_full(selected.shape, nothing).masked_scatter(selected, values)
     return arrays

@@ -23,21 +23,22 @@ class Rollout:
     # With a cache of fixed size: the states, (b, k, r) by layer, in memory that stays where it is.
     fixed: dict[int, Tensor] = field(default_factory=dict)
     # With one that grows, by layer: whose, and the state of every row.
-    kept: dict[int, tuple[list[int], Tensor]] = field(default_factory=dict)
+    cached_states: dict[int, tuple[list[int], Tensor]] = field(default_factory=dict)
     _state: Tensor | None = None  # up to this layer
 
     def begin(self) -> None:
         """Start a forward."""
         self._state = None
 
-    def of(self, prompts: Sequence[int]) -> dict[int, State]:
+    def select_states(self, prompts: Sequence[int]) -> dict[int, State]:
         """Return the states of all earlier rows by layer, with a KV cache, to be copied into `fixed`."""
-        return {layer: _of(known, list(prompts)) for layer, known in self.kept.items()}
+        order = list(prompts)
+        return {layer: _select(cached, order) for layer, cached in self.cached_states.items()}
 
     def unfix(self, prompts: Sequence[int], columns: int) -> None:
         """Copy the states back for a cache that grows."""
         for layer, state in self.fixed.items():
-            self.kept[layer] = (list(prompts), state[:, :columns].clone())
+            self.cached_states[layer] = (list(prompts), state[:, :columns].clone())
         self.fixed = {}
 
     def before(self, forward: Forward, device: torch.device) -> State:
@@ -51,39 +52,39 @@ class Rollout:
         """Return the state of all rows after a layer; with a cache, earlier rows keep theirs."""
         assert self._state is not None
         new = (rolled + forward.visible.of_rows(self._state, 1)) / 2
-        if forward.visible.at is not None:
-            self._state = self.fixed[layer].index_copy_(1, forward.visible.at, new)
+        if forward.visible.row_columns is not None:
+            self._state = self.fixed[layer].index_copy_(1, forward.visible.row_columns, new)
         elif forward.cached:
-            self._state = self._grown(layer, new, forward)
+            self._state = self._append_rows(layer, new, forward)
         else:
-            self._state = self._renewed(layer, new, forward)
+            self._state = self._replace_rows(layer, new, forward)
         return self._state
 
-    def _grown(self, layer: int, new: Float[Tensor, "b q r"], forward: Forward) -> State:
-        who = list(forward.prompts)
-        if (known := self.kept.get(layer)) is not None:
-            new = torch.cat([_of(known, who), new], dim=1)
+    def _append_rows(self, layer: int, new: Float[Tensor, "b q r"], forward: Forward) -> State:
+        prompts = list(forward.prompts)
+        if (cached := self.cached_states.get(layer)) is not None:
+            new = torch.cat([_select(cached, prompts), new], dim=1)
         final = new
         if forward.settled is not None:
             final = new[:, : forward.visible.first_row + forward.settled]
-        self.kept[layer] = (who, final)
+        self.cached_states[layer] = (prompts, final)
         return new
 
-    def _renewed(self, layer: int, new: Float[Tensor, "b q r"], forward: Forward) -> State:
+    def _replace_rows(self, layer: int, new: Float[Tensor, "b q r"], forward: Forward) -> State:
         """Return the new states; with an approximate cache, rows that were not recomputed keep theirs."""
-        who = list(forward.prompts)
-        known = self.kept.get(layer) if forward.partial else None
-        if known is not None:
-            before = _of(known, who)
-            rows, whole = forward.visible.rows, before.clone()
+        prompts = list(forward.prompts)
+        cached = self.cached_states.get(layer) if forward.partial else None
+        if cached is not None:
+            before = _select(cached, prompts)
+            rows, states = forward.visible.rows, before.clone()
             counts = (forward.labels.group >= 0)[..., None]
-            whole[:, rows] = torch.where(counts, new, before[:, rows])
-            new = whole
-        self.kept[layer] = (who, new)
+            states[:, rows] = torch.where(counts, new, before[:, rows])
+            new = states
+        self.cached_states[layer] = (prompts, new)
         return new
 
 
-def _of(known: tuple[list[int], Tensor], who: list[int]) -> State:
+def _select(cached: tuple[list[int], Tensor], prompts: list[int]) -> State:
     """Select the states of these prompts; others may have ended."""
-    before, state = known
-    return state if before == who else state[[before.index(p) for p in who]]
+    before, state = cached
+    return state if before == prompts else state[[before.index(p) for p in prompts]]

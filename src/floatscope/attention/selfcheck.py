@@ -31,8 +31,8 @@ def check(model: Model) -> None:
     probe = Probe(model, ids)
     for name, find_problem in CHECKS.items():
         if problem := find_problem(probe):
-            what, remedy = problem
-            raise ModelError(f"self-check '{name}' failed for {model.name}: {what}", remedy)
+            description, remedy = problem
+            raise ModelError(f"self-check '{name}' failed for {model.name}: {description}", remedy)
 
 
 @dataclass(eq=False)
@@ -64,14 +64,14 @@ def _finite(probe: Probe) -> Problem:
     """
     logits = probe.logits
     if not bool(torch.isfinite(logits).all()):
-        found = "logits are NaN or infinite"
+        problem = "logits are NaN or infinite"
     elif bool((logits == logits.flatten()[0]).all()):
-        found = f"every logit is {float(logits.flatten()[0]):g}"
+        problem = f"every logit is {float(logits.flatten()[0]):g}"
     else:
         return None
     largest = max(float(weight.detach().abs().max()) for weight in probe.model.net.parameters())
     dtype = str(probe.model.dtype).removeprefix("torch.")
-    return f"{found}, with weights of up to {largest:.3g} in {dtype}", (
+    return f"{problem}, with weights of up to {largest:.3g} in {dtype}", (
         "The weights are damaged or too large for this dtype, or a number of config.json (such as an "
         "epsilon) is wrong: copy the checkpoint again, or use a wider dtype."
     )
@@ -111,15 +111,15 @@ def _rows_sum_to_one(probe: Probe) -> Problem:
     """Compare the capture's column sums with the float64 reference, on the attention hook's q and k."""
     model, ids = probe.model, probe.ids
     visible = model.visibility(_SIZE, _SIZE, torch.zeros(1, dtype=torch.long, device=ids.device))
-    one = torch.zeros_like(ids)
-    labels = Labels(one, 1, one, 1)
+    zeros = torch.zeros_like(ids)
+    labels = Labels(zeros, 1, zeros, 1)
     layers = sorted({0, model.n_layers - 1})
     capture = Capture(model, {"mass"}, layers, range(model.n_heads))
     truth: dict[int, tuple[Tensor, float]] = {}
 
     def compare(call: attention_hook.Call, proceed: attention_hook.Proceed) -> Tensor:
         if call.layer in layers:
-            view = View.of(call, visible, labels)
+            view = View.from_call(call, visible, labels)
             largest = float(scores(view).abs().max())
             truth[call.layer] = attention(view).sum(2), largest  # (b, h, k)
         return proceed(call)
@@ -130,16 +130,16 @@ def _rows_sum_to_one(probe: Probe) -> Problem:
     for layer, (expected, largest) in truth.items():
         column = captured.layers[layer].values["column_sum"]
         total = column.sum(-1) / _SIZE
-        off = float((column[:, 0] - expected).abs().max())
+        error = float((column[:, 0] - expected).abs().max())
         if not float((total - 1).abs().max()) <= 1e-3:
-            what = f"rows of layer {layer} sum to {float(total.flatten()[0]):.4g}"
-        elif not off <= max(_TOLERANCE[model.dtype], 1e-5):  # statistics are float32 at best
-            what = f"column sums of layer {layer} are off by {off:.2g}"
+            problem = f"rows of layer {layer} sum to {float(total.flatten()[0]):.4g}"
+        elif not error <= max(_TOLERANCE[model.dtype], 1e-5):  # statistics are float32 at best
+            problem = f"column sums of layer {layer} are off by {error:.2g}"
         else:
             continue
         if largest > _LARGEST_SCORE:
-            return f"attention scores reach {largest:.2g}, so that {what}", _SCORES
-        return what, _TRANSFORMERS
+            return f"attention scores reach {largest:.2g}, so that {problem}", _SCORES
+        return problem, _TRANSFORMERS
     return None
 
 

@@ -24,7 +24,7 @@ class Labels:
     region: Int[Tensor, "b k"]
     n_regions: int
     first: int | None = None  # column of the first query; by default they are the last positions
-    at: Int[Tensor, " q"] | None = None  # the columns of all, where these are known on the device
+    columns: Int[Tensor, " q"] | None = None  # of every query, if they are known on the device
 
     @cached_property
     def of_group(self) -> Float[Tensor, "b g q"]:
@@ -54,16 +54,16 @@ class Labels:
     @cached_property
     def from_region(self) -> Float[Tensor, "b q r"]:
         """Indicator of the region of each counted query."""
-        if self.at is not None:
-            return self.in_region.index_select(1, self.at) * (self.group >= 0)[..., None]
+        if self.columns is not None:
+            return self.in_region.index_select(1, self.columns) * (self.group >= 0)[..., None]
         n = self.group.shape[1]
         start = self.region.shape[1] - n if self.first is None else self.first
-        own = self.in_region[:, start : start + n]
-        return own if self.first is None else own * (self.group >= 0)[..., None]
+        query_region = self.in_region[:, start : start + n]
+        return query_region if self.first is None else query_region * (self.group >= 0)[..., None]
 
     @cached_property
     def counted(self) -> Float[Tensor, "b 1 q 1"]:
-        """Indicator of the queries that count."""
+        """Indicator of the queries included in the sums (group ≥ 0)."""
         return (self.group >= 0).float()[:, None, :, None]
 
     @cached_property
@@ -89,14 +89,14 @@ def one_hot(index: Int[Tensor, "b n"], size: int) -> Float[Tensor, "b n s"]:
     return (index[..., None] == torch.arange(size, device=index.device)).float()
 
 
-def _own(mask: Tensor | None, visible: Visibility) -> bool:
-    """Tell whether direction and padding alone made the mask; an intervention puts another in its place."""
+def _is_default(mask: Tensor | None, visible: Visibility) -> bool:
+    """Tell whether the mask follows from direction and padding alone; an intervention replaces it."""
     if visible.reach is not None:
         return False
-    own = visible.mask
-    if mask is None or own is None or mask is own:
-        return mask is None or mask is own
-    return mask.data_ptr() == own.data_ptr() and mask.shape == own.shape
+    default = visible.mask
+    if mask is None or default is None or mask is default:
+        return mask is None or mask is default
+    return mask.data_ptr() == default.data_ptr() and mask.shape == default.shape
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,10 +113,10 @@ class View:
     lse: Float[Tensor, "b h q"] | None = None  # log-sum-exp of the scaled scores, where known
     state: Float[Tensor, "b k r"] | None = None  # the rollout of the layers below
     bias: Float[Tensor, "b h 1 k"] | None = None  # added to the scaled scores (an intervention's)
-    few: "Few | None" = None  # on a GPU, of few rows: what was summed when the log-sum-exp was
+    few_sums: "FewRowSums | None" = None  # on a GPU with few rows: computed with the log-sum-exp
 
     @classmethod
-    def of(
+    def from_call(
         cls,
         call: attention_hook.Call,
         visible: Visibility,
@@ -126,7 +126,7 @@ class View:
     ) -> "View":
         """Make a view of a call at the attention hook."""
         mask = call.mask
-        if visible.direction.in_blocks and _own(mask, visible) and visible.sees_all:
+        if visible.direction.in_blocks and _is_default(mask, visible) and visible.sees_all:
             mask = None  # it hides nothing
         qk = (call.query, call.key, call.scale, mask, call.causal)
         bias = None if call.bias is None else call.bias.float()
@@ -135,7 +135,7 @@ class View:
     @property
     def ruled(self) -> bool:
         """Whether visibility follows from direction and padding alone."""
-        return _own(self.mask, self.visible)
+        return _is_default(self.mask, self.visible)
 
 
 # What a back end measures of one layer: tensors by name. Statistics have the names of
@@ -152,7 +152,7 @@ Arrays = dict[str, Tensor]
 
 
 @dataclass(frozen=True, eq=False)
-class Few:
+class FewRowSums:
     """Sums of few rows computed together on a GPU. Finding the strongest keys overwrites `power`."""
 
     labels: Labels  # for which it was

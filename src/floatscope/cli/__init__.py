@@ -14,7 +14,7 @@ from tempfile import TemporaryDirectory
 
 from rich.markup import escape
 
-from ..engine.interrupt import once
+from ..engine.interrupt import interrupt_once
 from ..errors import FloatscopeError
 from . import compare, evaluate, frequencies, lists, live, report, study, trace, verify
 from .app import Interrupted, app, err
@@ -34,7 +34,7 @@ def main() -> None:
         _import_matplotlib_elsewhere()
     # An ending interpreter looks for garbage in all that was imported: with torch, for a second.
     atexit.register(gc.freeze)
-    with once(to_the_end=True):
+    with interrupt_once(to_the_end=True):
         try:
             app()
         except FloatscopeError as error:

@@ -69,13 +69,13 @@ app = typer.Typer(
 )
 
 
-def _version(wanted: bool) -> bool:
-    if wanted:
+def _version(requested: bool) -> bool:
+    if requested:
         from importlib.metadata import version
 
         out.print(f"floatscope {version('floatscope')}")
         raise typer.Exit
-    return wanted
+    return requested
 
 
 @app.callback()
@@ -108,11 +108,11 @@ def output_path(text: str | Path) -> Path:
         raise WrongOutput("--out is empty", "Name a file or a directory; `.` is this one.")
     path = Path(text)
     longest = max((len(os.fsencode(part)) for part in path.parts), default=0)
-    whole = len(os.fsencode(Path.cwd() / path))
-    if longest > _NAME or whole > _PATH:
+    path_bytes = len(os.fsencode(Path.cwd() / path))
+    if longest > _NAME or path_bytes > _PATH:
         raise WrongOutput(
             f"--out {str(path)[:60]}… is too long: a name in it has {longest:,} bytes, and the path "
-            f"{whole:,}",
+            f"{path_bytes:,}",
             f"Choose names of at most {_NAME} bytes, and a path of at most {_PATH:,}.",
         )
     return path

@@ -20,7 +20,7 @@ _UNSEEN = re.compile(
 
 
 def spelled(text: str) -> str:
-    r"""Replace every such character by its escape: \x1b, \u202e."""
+    r"""Replace control characters and invisible marks by their escapes: \x1b, \u202e."""
     return _UNSEEN.sub(lambda c: c[0].encode("unicode_escape").decode("ascii"), text)
 
 

@@ -8,7 +8,7 @@ import typer
 from rich.markup import escape
 
 from ..errors import UsageError
-from .answers import likeness, list_left_out, shown, table, unasked, warn_of_cut
+from .answers import examples_table, list_left_out, score_table, text_table, unaskable, warn_of_cut
 from .app import Plugins, Weights, app, err, out, output_option
 from .keeping import keeping
 from .progress import Display
@@ -17,15 +17,10 @@ if TYPE_CHECKING:
     from ..decode import AnySampler
     from ..interventions import Intervention
     from ..sequences.vocabulary import ModelFacts
-    from ..tasks import Answers, Bad, Condition, Record
+    from ..tasks import Answers, Condition, InvalidRecord, Record
 
-_HOW = (
-    "save",
-    "resume",
-    "overwrite",
-    "examples",
-    "format",
-)  # flags that say how it is run; the others say what is asked
+# Flags that do not change the answers; the others are part of the request.
+_NO_EFFECT_ON_ANSWERS = ("save", "resume", "overwrite", "examples", "format")
 
 
 @app.command()
@@ -111,7 +106,7 @@ def evaluate(
       floatscope evaluate --model M --data nq.jsonl.gz --condition passages=5 \\
           --intervene mask-columns:k=5 --intervene mask-columns:k=5,control=random
     """
-    given = {name: value for name, value in locals().items() if name not in _HOW}
+    options = {name: value for name, value in locals().items() if name not in _NO_EFFECT_ON_ANSWERS}
     if save is not None and save.suffix in (".csv", ".parquet", ".jsonl"):
         raise UsageError(
             f"--out takes a directory, and {save} names a file",
@@ -125,8 +120,8 @@ def evaluate(
     form = template_of(template, chat)
     conditions = [condition_of(text, seed) for text in condition or ["as-is"]]
     records, bad, note = records_of(data, limit, seed, skip_bad, split_alternatives)
-    samplers, said = common_settings(sampler or [], {"length": length})
-    length = said["length"] or 16
+    samplers, shared = common_settings(sampler or [], {"length": length})
+    length = shared["length"] or 16
     for kind in samplers:
         require_sampler(kind, {"length": length, "steps": steps, "seed": seed})
     require_interventions(intervene or [])
@@ -149,70 +144,74 @@ def evaluate(
             common.pop("steps")
         names = (model.is_diffusion and samplers) or [default_name(model)]
         return [
-            (one, change, sampler_of(named_for(model, kind), common))
+            (condition, change, sampler_of(named_for(model, kind), common))
             for kind in names
-            for one in conditions
+            for condition in conditions
             for change in edits
         ]
 
-    every: list[Answers] = []
-    unfit: list[Bad] = []
-    with keeping(file, given, records, resume, overwrite) as keep:
+    all_answers: list[Answers] = []
+    unfit: list[InvalidRecord] = []
+    with keeping(file, options, records, resume, overwrite) as keep:
         specs = [spec_of(name) for name in model]  # all of them, before the first is loaded
         for outline in map(outlined, [] if skip_bad else specs):
             if outline is not None:
-                for one, change, how in settings_of(outline):
-                    require_records(outline, records, how, one, form, change)
+                for chosen_condition, change, chosen_sampler in settings_of(outline):
+                    require_records(
+                        outline, records, chosen_sampler, chosen_condition, form, change
+                    )
         for place, name in enumerate(model):
             with Display(f"loading {name}"):
                 loaded = instrument.load(name, device=device, weights=weights, seed=seed)
             settings = settings_of(loaded)
             with Display(name, "questions", len(settings) * len(records)) as display:
-                for number, (one, change, how) in enumerate(settings):
+                for number, (chosen_condition, change, chosen_sampler) in enumerate(settings):
                     try:
                         answers = tasks.evaluate(
                             loaded,
                             records,
-                            how,
-                            condition=one,
+                            chosen_sampler,
+                            condition=chosen_condition,
                             template=form,
                             intervention=change,
                             batch_size=batch_size,
                             skip_bad=skip_bad,
                             progress=_ticker(display, number * len(records)),
-                            keep=keep and keep.of(f"{place}-{number:03d}"),
+                            keep=keep and keep.for_part(f"{place}-{number:03d}"),
                         )
-                    except DoesNotFit as error:  # this setting; the others stand
-                        where = f"{one.name}, {change.describe() if change else 'none'}"
-                        unfit.append(tasks.Bad(where, "", str(error), ""))
+                    except DoesNotFit as error:  # this setting alone is left out
+                        where = (
+                            f"{chosen_condition.name}, {change.describe() if change else 'none'}"
+                        )
+                        unfit.append(tasks.InvalidRecord(where, "", str(error), ""))
                         continue
-                    every.append(answers)
-        if not every:
+                    all_answers.append(answers)
+        if not all_answers:
             raise UsageError(f"nothing could be asked: {unfit[0]}", "Hide fewer columns.")
         if file and keep:  # first of all: a terminal that has gone must not cost the file
-            answer_files.write(every, file)
+            answer_files.write(all_answers, file)
             keep.remove()
             keep.run.forget_replaced()
-    out.print(table(every))
-    if like := likeness(every):
-        out.print(like)
+    out.print(score_table(all_answers))
+    if texts := text_table(all_answers):
+        out.print(texts)
     if examples:
-        out.print(shown(every, examples))
-    warn_of_cut(every)
+        out.print(examples_table(all_answers, examples))
+    warn_of_cut(all_answers)
     if note:
         err.print(f"note: {escape(note)}", soft_wrap=True)
-    list_left_out([*bad, *unfit, *unasked(every)], skip_bad)
+    list_left_out([*bad, *unfit, *unaskable(all_answers)], skip_bad)
     if file:
         err.print(f"saved {escape(str(file))}")
 
 
 def _ticker(display: Display, before: int) -> Callable[[int, int], None]:
-    return lambda done, of: display.update(done=before + done)
+    return lambda completed, total: display.update(completed=before + completed)
 
 
 def records_of(
     data: str, limit: int | None, seed: int, skip_bad: bool, split_alternatives: bool = False
-) -> "tuple[tuple[Record, ...], tuple[Bad, ...], str]":
+) -> "tuple[tuple[Record, ...], tuple[InvalidRecord, ...], str]":
     """Return the records of a file or a named task, what was left out, and a notice."""
     from .. import tasks
 

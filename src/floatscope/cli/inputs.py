@@ -41,28 +41,28 @@ def common_settings(
 
     They may be given by an option or in every sampler, but not with different values.
     """
-    said: dict[str, set[int]] = {
+    given_values: dict[str, set[int]] = {
         key: set() if flag is None else {flag} for key, flag in flags.items()
     }
-    rest = []
+    remaining = []
     for text in samplers:
-        own = []
+        settings = []
         for part in text.split(","):
             key, _, value = (word.strip() for word in part.partition("="))
-            if key not in said:
-                own.append(part.strip())
+            if key not in given_values:
+                settings.append(part.strip())
             elif value.isdecimal():
-                said[key].add(int(value))
+                given_values[key].add(int(value))
             else:
                 raise UsageError(f"{key} = {value!r:.40}", "Give a whole number.")
-        rest.append(",".join(own))
-    for key, values in said.items():
+        remaining.append(",".join(settings))
+    for key, values in given_values.items():
         if len(values) > 1:
             raise UsageError(
                 f"{key} has {len(values)} different values: {', '.join(map(str, sorted(values)))}",
                 f"It applies to all models: give --{key} once.",
             )
-    return rest, {key: next(iter(values), None) for key, values in said.items()}
+    return remaining, {key: next(iter(values), None) for key, values in given_values.items()}
 
 
 def paths_for(save: Path | None, count: int, *, single: bool, overwrite: bool) -> list[Path]:

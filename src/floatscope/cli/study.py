@@ -174,9 +174,9 @@ def study(
     from .early import spec_of
     from .inputs import common_settings
 
-    chosen, how = engine_of(engine)
-    for one in model or []:
-        spec_of(one, elsewhere=chosen != "local")
+    engine_name, engine_options = engine_of(engine)
+    for spec in model or []:
+        spec_of(spec, elsewhere=engine_name != "local")
     for name in names or []:
         STUDIES.require(name)
     from ..studies import Request, read_request, request_of
@@ -184,21 +184,27 @@ def study(
     from ..studies.study import by_default
 
     # Flags are called as the request's fields are.
-    given = {name: value for name, value in locals().items() if name in Request.model_fields}
-    given |= {"studies": names, "models": model, "plugins": [placed(one) for one in plugin or []]}
+    settings = {name: value for name, value in locals().items() if name in Request.model_fields}
+    settings |= {
+        "studies": names,
+        "models": model,
+        "plugins": [placed(name) for name in plugin or []],
+    }
     if sampler:
-        (given["sampler"],), said = common_settings([sampler], {"length": length, "steps": steps})
-        given |= said
-    flags = {**given, "engine": engine}
-    given = {key: value for key, value in given.items() if value not in (None, [])}
-    given |= settings_of(option or [], flags)
+        (settings["sampler"],), shared = common_settings(
+            [sampler], {"length": length, "steps": steps}
+        )
+        settings |= shared
+    flags = {**settings, "engine": engine}
+    settings = {key: value for key, value in settings.items() if value not in (None, [])}
+    settings |= settings_of(option or [], flags)
     fields: dict[str, Any] = read_request(config) if config else {}
     folder = Path()
     if config and is_run(fields):
-        fields, folder = repeated(fields, config, given)
+        fields, folder = repeated(fields, config, settings)
     elif config:
-        fields = without_plugins(fields, given, config)
-    fields |= given
+        fields = without_plugins(fields, settings, config)
+    fields |= settings
     fields.setdefault("studies", list(by_default()))
     if "models" not in fields:
         raise UsageError("no model", "Name some with --model, or in the --config file.")
@@ -209,11 +215,11 @@ def study(
     _run(
         request,
         out_dir,
-        chosen,
+        engine_name,
         workers,
         folder=folder,
         registration=registration,
-        **how,
+        **engine_options,
         resume=resume,
         overwrite=overwrite,
     )
@@ -242,8 +248,8 @@ def demo(
         _register(request, register_only)
         return
     going = {"resume": resume, "overwrite": overwrite, "registration": registration}
-    chosen, how = engine_of(engine)
-    _run(request, out_dir, chosen, workers, **how, **going)
+    engine_name, engine_options = engine_of(engine)
+    _run(request, out_dir, engine_name, workers, **engine_options, **going)
     page = escape(str(out_dir / "report.html"))
     out.print(f"Open {page}, and ask the models yourself: floatscope live --open", soft_wrap=True)
 
@@ -253,24 +259,28 @@ def settings_of(options: list[str], flags: Mapping[str, Any]) -> dict[str, Any]:
     from ..studies import Request
 
     settings: dict[str, Any] = {}
-    of_studies = {field: name for name, study in STUDIES.items() for field in study.options}
+    study_of_field = {field: name for name, study in STUDIES.items() for field in study.options}
     free = [
-        f for f in Request.model_fields if f not in {*flags, *of_studies, "extra_runs", "plugins"}
+        f
+        for f in Request.model_fields
+        if f not in {*flags, *study_of_field, "extra_runs", "plugins"}
     ]
     for text in options:
         key, _, value = text.partition("=")
         name, dot, field = key.strip().rpartition(".")
         if dot:
             STUDIES.require(name)
-        known = [one for one, of in of_studies.items() if of == name] if dot else free
-        if field not in known or not value:
-            guess = did_you_mean(field, known)
-            if field in of_studies:
-                guess = f"Write {of_studies[field]}.{field}={value or 'VALUE'}."
+        choices = (
+            [option for option, owner in study_of_field.items() if owner == name] if dot else free
+        )
+        if field not in choices or not value:
+            guess = did_you_mean(field, choices)
+            if field in study_of_field:
+                guess = f"Write {study_of_field[field]}.{field}={value or 'VALUE'}."
             elif field in flags:
                 guess = f"Write --{field.replace('_', '-')}."
             listed = ", ".join(
-                [*known, *([] if dot else (f"{s}.{f}" for f, s in of_studies.items()))]
+                [*choices, *([] if dot else (f"{s}.{f}" for f, s in study_of_field.items()))]
             )
             raise UsageError(f"--set {text:.100}", guess or f"There are: {listed or 'none'}.")
         settings[field] = value
@@ -333,10 +343,10 @@ def _run_and_report(
         def show(state: "RunProgress") -> None:
             display.update(
                 "running",
-                done=state.done,
+                completed=state.completed,
                 total=state.total,
                 running=state.fractions,
-                left=state.seconds_left,
+                seconds_left=state.seconds_left,
             )
 
         def tell(event: "Event") -> None:
@@ -363,14 +373,14 @@ def _run_and_report(
         err.print(f"redone: {escape(shard)}: {escape(why)}")
     if summary.left_out:
         err.print(f"left out {len(summary.left_out)}:")
-        for one in summary.left_out[:20]:
-            err.print(f"  {escape(described(one))}", soft_wrap=True)
+        for record in summary.left_out[:20]:
+            err.print(f"  {escape(described(record))}", soft_wrap=True)
     for part in (findings, *findings.extra_runs):
         for note in part.notes:
             kind = "[bold]warning:[/]" if note in part.warnings else "note:"
             err.print(f"{kind} {escape(note)}", soft_wrap=True)
     out.print(
-        f"{summary.computed} shards computed, {summary.kept} already stored; {summary.seconds:.0f} s"
+        f"{summary.computed} shards computed, {summary.reused} already stored; {summary.seconds:.0f} s"
     )
     out.print(f"[bold]{escape(str(page))}[/]")
 
@@ -393,8 +403,8 @@ def _print(findings: "Findings") -> None:
     table.add_column("claim, and what the numbers say about these models")
     table.add_column("", justify="center")
     for claim in findings.verdicts:
-        said = [claim.plain, claim.scope and f"({claim.scope})", claim.why]
-        lines = [f"[bold]{escape(claim.text)}[/]", *map(escape, said)]
+        details = [claim.plain, claim.scope and f"({claim.scope})", claim.why]
+        lines = [f"[bold]{escape(claim.text)}[/]", *map(escape, details)]
         text = "\n".join(line for line in lines if line)
         mark = f"{_MARK.get(claim.verdict, '')} {claim.verdict}"
         table.add_row(str(claim.number), text, mark)

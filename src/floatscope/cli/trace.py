@@ -114,20 +114,20 @@ def trace(
     from .inputs import common_settings, measures_of, paths_for, texts_of
 
     texts = texts_of(prompt, data, limit)
-    wanted = measures_of(measure)
-    if figures is not None and not wanted:
+    chosen_measures = measures_of(measure)
+    if figures is not None and not chosen_measures:
         raise UsageError("--figures draws measures", "Name some with --measure.")
     paths = paths_for(save, len(texts), single=data is None, overwrite=overwrite)
     if figures is not None:
         make_folder(figures)
     spec = spec_of(model)
-    typed, said = common_settings([sampler or ""], {"length": length})
-    common = {**said, "length": said["length"] or 32, "steps": steps, "seed": seed}
+    typed, shared = common_settings([sampler or ""], {"length": length})
+    common = {**shared, "length": shared["length"] or 32, "steps": steps, "seed": seed}
     require_interventions([intervene] if intervene else [])
     if typed[0]:
         require_sampler(typed[0], common)
     from .. import instrument  # the heavy part begins here
-    from ..decode.blocks import most_steps
+    from ..decode.blocks import max_steps
     from ..decode.presets import named_for, sampler_of
     from ..interventions.parse import intervention_of
     from ..models.outline import outlined
@@ -143,8 +143,8 @@ def trace(
         loaded = instrument.load(model, device=device, weights=weights, seed=seed, check=check)
     chosen = sampler_of(named_for(loaded, typed[0]), common)
     out.print(escape(repr(loaded)))
-    batches, every = range(0, len(texts), batch_size), []
-    total = most_steps(loaded, chosen)
+    batches, all_traces = range(0, len(texts), batch_size), []
+    total = max_steps(loaded, chosen)
     display = Display("tracing", "steps", len(batches) * total)
     with display, change(loaded) if change else nullcontext():
         for number, start in enumerate(batches):
@@ -154,7 +154,7 @@ def trace(
                 chosen,
                 keep=[n.strip() for n in keep.split(",")]
                 if keep
-                else keep_for(wanted.values()) or None,
+                else keep_for(chosen_measures.values()) or None,
                 layers=choice_of(layers, "--layers"),
                 heads=choice_of(heads, "--heads"),
                 steps=choice_of(keep_steps, "--keep-steps"),
@@ -162,23 +162,25 @@ def trace(
                 dtype=store_dtype,
                 batch_size=batch_size,
                 cache=None if cache == "none" else cache,
-                progress=lambda done, total, before=before: display.update(done=before + done),
+                progress=lambda completed, total, before=before: display.update(
+                    completed=before + completed
+                ),
             )
-            every += traces if wanted else []
-            for i, one in enumerate(traces, start):
+            all_traces += traces if chosen_measures else []
+            for i, recorded in enumerate(traces, start):
                 if paths:
-                    one.save(paths[i], overwrite=overwrite)
+                    recorded.save(paths[i], overwrite=overwrite)
                 if data is not None:
                     where = f"  {paths[i]}" if paths else ""
                     out.print(
-                        f"{i:>5}  {one.n_steps} steps  {escape(repr(one.text))}{escape(where)}"
+                        f"{i:>5}  {recorded.n_steps} steps  {escape(repr(recorded.text))}{escape(where)}"
                     )
     if data is None:
         out.print(summary(traces[0]))
         if paths:
             err.print(f"saved {escape(str(paths[0]))}")
-    for name, one_measure in wanted.items():
-        result = one_measure(every)
+    for name, one_measure in chosen_measures.items():
+        result = one_measure(all_traces)
         out.print(escape(repr(result)))
         if figures is not None:
             err.print(f"drew {escape(str(result.save_figure(figures / f'{name}.svg')))}")

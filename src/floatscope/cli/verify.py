@@ -32,23 +32,23 @@ def verify(
     table = Table("shard", "work", "largest difference", "")
     failed = 0
     with Display("verifying", "shards", shards) as display:
-        for one in verify(
+        for check in verify(
             directory,
             sample=shards,
             seed=seed,
             progress=lambda name: display.update(f"verifying {name}"),
         ):
-            right = not one.differs and one.largest <= tolerance
+            right = not check.differs and check.largest <= tolerance
             failed += not right
-            word = "byte for byte" if one.exact else "within tolerance" if right else "differs"
-            why = f": {one.differs}" if one.differs else ""
+            word = "byte for byte" if check.exact else "within tolerance" if right else "differs"
+            why = f": {check.differs}" if check.differs else ""
             table.add_row(
-                escape(one.shard),
-                escape(one.what),
-                "–" if one.largest != one.largest else f"{one.largest:.2g}",
+                escape(check.shard),
+                escape(check.work),
+                "–" if check.largest != check.largest else f"{check.largest:.2g}",
                 f"{'[green]✓' if right else '[red]✗'}[/] {escape(word + why)}",
             )
-            display.update(done=table.row_count)
+            display.update(completed=table.row_count)
     out.print(table)
     if failed:
         raise RunError(

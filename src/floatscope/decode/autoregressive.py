@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ..models import Model, Visibility
-from ..models.placing import OnItsWay, constant
+from ..models.placing import PendingCopy, constant
 from ..sequences.decoding import ABSENT, Change, Decoding, Progress
 from ..sequences.prompt import Encoded
 from .cached_forwards import CachedForwards
@@ -29,38 +29,36 @@ def continue_text(
 
     Prompts that have ended stay in the batch; their further tokens are ignored.
     """
-    most = max(len(p.ids) for p in prompts) + sampler.length
+    n_columns = max(len(p.ids) for p in prompts) + sampler.length
     canvas = lay_out(model, prompts)
     prompt_end = canvas.shape[1]
     streams = [stream(sampler.seed, p.ids) for p in prompts]
-    taken = [0] * len(prompts)  # tokens generated for each prompt
+    generated = [0] * len(prompts)  # tokens generated for each prompt
     ended = [""] * len(prompts)
     sure: list[Tensor] = []
     fresh, state = canvas, None
-    latest: OnItsWay | None = None  # the token before, where somebody looks at it
-    looks = sampler.stop_at_eos and bool(model.end_ids)
+    latest: PendingCopy | None = None  # the token before, if end tokens are checked
+    check_ends = sampler.stop_at_eos and bool(model.end_ids)
 
-    def note(token: OnItsWay | None) -> bool:
+    def note(token: PendingCopy | None) -> bool:
         """Record which prompts end with this token, and return whether all have ended.
 
         This waits for the device only if end tokens stop a decoding.
         """
-        for b, chosen in enumerate(
-            [-1] * len(ended) if token is None else token.arrived().tolist()
-        ):
+        for b, chosen in enumerate([-1] * len(ended) if token is None else token.wait().tolist()):
             if not ended[b]:
-                taken[b] += 1
-                if looks and chosen in model.end_ids:
+                generated[b] += 1
+                if check_ends and chosen in model.end_ids:
                     ended[b] = "eos"
-                elif taken[b] == sampler.length:
+                elif generated[b] == sampler.length:
                     ended[b] = "complete"
         return all(ended)
 
-    with closing(CachedForwards(model, watcher, most)) as forwards:
+    with closing(CachedForwards(model, watcher, n_columns)) as forwards:
         for step in range(sampler.length):
             size, new = canvas.shape[1], fresh.shape[1]
             last = constant([new - 1], canvas.device)
-            state = State.of(
+            state = State.build(
                 *(model, prompts, canvas, (size, size + 1)),
                 prompt_end=prompt_end,
                 step=step,
@@ -69,7 +67,7 @@ def continue_text(
             )
             # Where forwards follow without Python between them, a look would make the device wait for the
             # next: it comes when that is on its way, which at the end is one too many.
-            late = state.visible.at is not None and not model.edits and watcher.trims()
+            late = state.visible.row_columns is not None and not model.edits and watcher.trims()
             if not late and step and note(latest):
                 break
             with notify_edits(model, state), watcher.forward(state):
@@ -80,29 +78,29 @@ def continue_text(
             if sampler.temperature == 0:
                 token = logits.argmax(-1)
             else:
-                each = zip(logits, streams, strict=True)
-                token = torch.cat([sample(one[None], sampler.temperature, s) for one, s in each])
+                draws = zip(logits, streams, strict=True)
+                token = torch.cat([sample(row[None], sampler.temperature, s) for row, s in draws])
             if model.edits:
                 token = overruled(model, state, torch.cat([canvas, token[:, None]], dim=1))[:, -1]
             sure.append(logits.log_softmax(-1).gather(-1, token[:, None]).squeeze(-1).exp())
             alive = constant([not e for e in ended], canvas.device).bool()
-            watcher.committed(state, alive[:, None], token[:, None])
+            watcher.receive_decision(state, alive[:, None], token[:, None])
             canvas = torch.cat([canvas, token[:, None]], dim=1)
             watcher.stepped(state, canvas, sure[-1][:, None])
             fresh = token[:, None]
-            latest = OnItsWay(token) if looks else None
+            latest = PendingCopy(token) if check_ends else None
             progress(step + 1, sampler.length)
         else:
             note(latest)
     confidence = torch.stack(sure, dim=1).cpu().numpy()  # (b, steps)
-    whole = canvas.cpu().numpy()
+    final = canvas.cpu().numpy()
     return [
         _finish(
             model,
             prompt,
-            whole[b, prompt_end - len(prompt.ids) :],
+            final[b, prompt_end - len(prompt.ids) :],
             confidence[b],
-            taken[b],
+            generated[b],
             ended[b],
         )
         for b, prompt in enumerate(prompts)
@@ -129,9 +127,9 @@ def _finish(
     confidence = np.full((steps, size), np.nan, dtype=np.float32)
     for t in range(steps + 1):
         canvas[t, : start + t] = tokens[: start + t]
-    at = np.arange(steps)
-    change[at, start + at] = Change.REVEAL
-    confidence[at, start + at] = sure[:steps]
-    block = np.stack([start + at, start + at + 1], axis=1)
+    index = np.arange(steps)
+    change[index, start + index] = Change.REVEAL
+    confidence[index, start + index] = sure[:steps]
+    block = np.stack([start + index, start + index + 1], axis=1)
     text = model.text([int(i) for i in tokens[start:size]])
     return Decoding(prompt, canvas, change, confidence, block, ended, text)

@@ -20,8 +20,8 @@ from .state import State, Watcher
 class BlockCache:
     """The stored columns 0 … length − 1 of the prompts that are still being decoded."""
 
-    def __init__(self, model: Model, watcher: Watcher, prompts: int, most: int) -> None:
-        self.model, self.forwards = model, CachedForwards(model, watcher, most)
+    def __init__(self, model: Model, watcher: Watcher, prompts: int, max_columns: int) -> None:
+        self.model, self.forwards = model, CachedForwards(model, watcher, max_columns)
         self._prompts = list(range(prompts))
 
     @property

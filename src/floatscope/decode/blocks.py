@@ -36,11 +36,11 @@ def spans(model: ModelFacts, sampler: Sampler, prompt: int) -> list[Span]:
     end = prompt + sampler.length
     if model.block is None:
         width = sampler.length // sampler.n_blocks
-        return [Span(at, at, at + width) for at in range(prompt, end, width)]
+        return [Span(first, first, first + width) for first in range(prompt, end, width)]
     begin = block_start(prompt, model.block, model.grid.offset(model.block, prompt))
     return [
-        Span(max(at, 0), max(at, prompt), min(at + model.block, end))
-        for at in range(begin, end, model.block)
+        Span(max(first, 0), max(first, prompt), min(first + model.block, end))
+        for first in range(begin, end, model.block)
     ]
 
 
@@ -53,18 +53,18 @@ def divided(sampler: Sampler, blocks: Sequence[Span]) -> list[int]:
             "Every block takes a step at least: use more steps or longer blocks.",
         )
     shares = []
-    for left, block in zip(range(len(blocks) - 1, -1, -1), blocks, strict=True):
+    for n_after, block in zip(range(len(blocks) - 1, -1, -1), blocks, strict=True):
         # one is left for each that follows
-        share = min(-(-block.width * steps // places), steps - left)
+        share = min(-(-block.width * steps // places), steps - n_after)
         shares.append(share)
         steps, places = steps - share, places - block.width
     return shares
 
 
-def most_steps(model: ModelFacts, sampler: Sampler | Autoregressive) -> int:
+def max_steps(model: ModelFacts, sampler: Sampler | Autoregressive) -> int:
     """Return the largest number of steps that a decoding can take."""
     if isinstance(sampler, Autoregressive):
         return sampler.n_steps
     width = model.block or sampler.block_length
     blocks = 1 if width is None else -(-sampler.length // width) + 1  # a prompt may end inside one
-    return sampler.most_steps(min(blocks, sampler.length))
+    return sampler.max_steps(min(blocks, sampler.length))

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ..models import Model
 from ..sequences.prompt import Encoded
-from .score import log_p, look
+from .score import log_p, target_logits
 
 
 def bound(
@@ -26,21 +26,21 @@ def bound(
 ) -> tuple[float, float]:
     """Compute the bound and its standard error, which is 0 if every mask was evaluated."""
     size = len(target)
-    few = 2**size - 1 <= samples
-    masks = every_mask(size) if few else drawn_masks(size, samples, generator)
-    different, which = masks.unique(dim=0, return_inverse=True)  # a drawn mask may come twice
+    exhaustive = 2**size - 1 <= samples
+    masks = every_mask(size) if exhaustive else drawn_masks(size, samples, generator)
+    different, inverse = masks.unique(dim=0, return_inverse=True)  # a drawn mask may come twice
     scores = []
-    for some in different.to(model.device).split(batch_size):
-        targets = torch.tensor(target, device=model.device).expand(len(some), -1)
-        logits = look(model, [context] * len(some), targets, some)
-        log_ps = log_p(model, logits[some], targets[some]).double()
-        which_mask = some.nonzero()[:, 0]
-        total = log_ps.new_zeros(len(some)).index_add(0, which_mask, log_ps)
-        scores.append(total * size / some.sum(-1))
-    score, count = torch.cat(scores).cpu()[which], masks.sum(-1)
-    if few:
-        ways = torch.tensor([math.comb(size, int(c)) for c in count], dtype=score.dtype)
-        return float((score / (size * ways)).sum()), 0.0
+    for batch in different.to(model.device).split(batch_size):
+        targets = torch.tensor(target, device=model.device).expand(len(batch), -1)
+        logits = target_logits(model, [context] * len(batch), targets, batch)
+        log_ps = log_p(model, logits[batch], targets[batch]).double()
+        which_mask = batch.nonzero()[:, 0]
+        total = log_ps.new_zeros(len(batch)).index_add(0, which_mask, log_ps)
+        scores.append(total * size / batch.sum(-1))
+    score, count = torch.cat(scores).cpu()[inverse], masks.sum(-1)
+    if exhaustive:
+        n_masks = torch.tensor([math.comb(size, int(c)) for c in count], dtype=score.dtype)
+        return float((score / (size * n_masks)).sum()), 0.0
     return _estimate(score, count, size)
 
 
@@ -69,6 +69,6 @@ def _estimate(
     strata = [score[count == c] for c in range(1, size + 1)]
     if min(map(len, strata)) < 2:
         return float(score.mean()), float(score.std() / math.sqrt(len(score)))
-    means = torch.stack([one.mean() for one in strata])
-    spread = torch.stack([one.var() / len(one) for one in strata])
+    means = torch.stack([stratum.mean() for stratum in strata])
+    spread = torch.stack([stratum.var() / len(stratum) for stratum in strata])
     return float(means.mean()), float(spread.sum().sqrt() / size)

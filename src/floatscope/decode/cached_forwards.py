@@ -22,10 +22,10 @@ from .state import State, Watcher
 
 
 class CachedForwards:
-    """Forwards over stored columns 0 … `columns` − 1, which no longer change. `most` limits their number."""
+    """Forwards over stored columns 0 … `columns` − 1, which no longer change; at most `max_columns`."""
 
-    def __init__(self, model: Model, watcher: Watcher, most: int) -> None:
-        self.model, self.most, self.columns = model, most, 0
+    def __init__(self, model: Model, watcher: Watcher, max_columns: int) -> None:
+        self.model, self.max_columns, self.columns = model, max_columns, 0
         self.kv = DynamicCache(config=model.net.config)
         self.fixed: FixedCache | None = None
         self._kind: Hashable = None
@@ -46,7 +46,7 @@ class CachedForwards:
             self.launch()
             self._able = False
             return None
-        size = room_for(columns, self.most)
+        size = room_for(columns, self.max_columns)
         if self.fixed is not None and self.fixed.size < columns:
             self.launch()
         if self.fixed is None:
@@ -57,7 +57,7 @@ class CachedForwards:
             for layer in self.kv.layers:  # one copy is enough
                 b, kv, _, d = layer.keys.shape
                 layer.keys, layer.values = (
-                    one.new_empty(b, kv, 0, d) for one in (layer.keys, layer.values)
+                    tensor.new_empty(b, kv, 0, d) for tensor in (layer.keys, layer.values)
                 )
             self._open.enter_context(attention_hook.attach(self.model.net, attend, innermost=True))
         return self.fixed.size
@@ -87,7 +87,7 @@ class CachedForwards:
 
         `to_come` is the number of forwards of this kind that are left, including this one.
         """
-        if state.visible.at is None:
+        if state.visible.row_columns is None:
             return self.model.forward(ids, rows, state.visible, self.kv)
         assert self.fixed is not None
         return self._forwards.step(ids, rows, state, self.fixed, to_come)

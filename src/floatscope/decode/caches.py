@@ -11,43 +11,43 @@ APPROXIMATE = ("prefix", "dual", "dkv")
 CACHES = (AUTO, EXACT, *APPROXIMATE)
 
 
-def settled_cache(model: Model, sampler: Sampler | Autoregressive, asked: str | None) -> str | None:
+def settled_cache(model: Model, sampler: Sampler | Autoregressive, cache: str | None) -> str | None:
     """Return the cache to use, or None to forward the whole canvas at every step.
 
     A causal model always uses its exact cache. Raises UsageError for a cache that the model, the sampler
     or an intervention in force does not allow.
     """
-    kind, colon, every = (asked or "").partition(":")
-    number = kind == "dkv" and every.isdecimal() and int(every) > 0
-    if asked is not None and (kind not in CACHES or (colon and not number)):
+    kind, colon, period = (cache or "").partition(":")
+    number = kind == "dkv" and period.isdecimal() and int(period) > 0
+    if cache is not None and (kind not in CACHES or (colon and not number)):
         raise UsageError(
-            f"cache = {asked!r}",
+            f"cache = {cache!r}",
             f"Use None, {', '.join(map(repr, CACHES))}; 'dkv:8' refreshes every 8 steps, not {EVERY}.",
         )
     in_blocks, causal = model.block is not None, isinstance(sampler, Autoregressive)
     if kind in APPROXIMATE and (in_blocks or causal):
         raise UsageError(
-            f"cache = {asked!r}: {model.name} is {model.direction}, and has an exact cache",
+            f"cache = {cache!r}: {model.name} is {model.direction}, and has an exact cache",
             "Approximate ones are for models that see in both directions: use cache='exact'.",
         )
-    if asked == EXACT and not in_blocks and not causal:
+    if cache == EXACT and not in_blocks and not causal:
         raise UsageError(
             f"cache = 'exact': {model.name} is {model.direction}, where every token changes every key",
             f"Use cache=None, or one that approximates: {', '.join(map(repr, APPROXIMATE))}.",
         )
     if isinstance(sampler, Autoregressive):
         return EXACT
-    if asked == AUTO:
+    if cache == AUTO:
         return EXACT if in_blocks and not sampler.cfg and not model.edits else None
-    if asked is not None and sampler.cfg:
+    if cache is not None and sampler.cfg:
         raise UsageError(
-            f"cache = {asked!r} with cfg = {sampler.cfg}: guidance's second forward has no cache",
+            f"cache = {cache!r} with cfg = {sampler.cfg}: guidance's second forward has no cache",
             "Use cache=None, or no guidance.",
         )
     for edit in model.edits:
-        if kind in APPROXIMATE or (asked is not None and not edit.cacheable):
+        if kind in APPROXIMATE or (cache is not None and not edit.cacheable):
             raise UsageError(
-                f"cache = {asked!r}: {edit.described or type(edit).__name__} needs every row at every step",
+                f"cache = {cache!r}: {edit.described or type(edit).__name__} needs every row at every step",
                 "Use cache=None while it is in force.",
             )
-    return asked
+    return cache

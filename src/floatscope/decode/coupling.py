@@ -20,24 +20,24 @@ class Coupling:
     """The coupling, summed over the layers that have run. Read `mean` after the forward."""
 
     def __init__(self, state: State, layers: frozenset[int]) -> None:
-        self.state, self.layers, self.seen = state, layers, 0
+        self.state, self.layers, self.n_measured = state, layers, 0
         self.total: Tensor | float = 0.0
 
     def attention(self, call: attention_hook.Call, proceed: attention_hook.Proceed) -> Tensor:
         """Add this layer's coupling, then run the layer's attention unchanged."""
         if call.layer in self.layers:
-            self.total = self.total + _between(call, self.state)
-            self.seen += 1
+            self.total = self.total + _window_attention(call, self.state)
+            self.n_measured += 1
         return proceed(call)
 
     @property
     def mean(self) -> Float[Tensor, "b w w"]:
         """Mean over layers, heads and the two directions between each pair of positions."""
         assert isinstance(self.total, Tensor)
-        return (self.total + self.total.mT) / (2 * self.seen)
+        return (self.total + self.total.mT) / (2 * self.n_measured)
 
 
-def _between(call: attention_hook.Call, state: State) -> Float[Tensor, "b w w"]:
+def _window_attention(call: attention_hook.Call, state: State) -> Float[Tensor, "b w w"]:
     """Return the attention, averaged over heads, from the rows that predict the window to its positions."""
     (first, last), (lo, hi) = state.predicting, state.window
     rows = torch.arange(first, last, device=call.query.device).clamp(min=0)

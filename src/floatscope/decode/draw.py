@@ -38,5 +38,7 @@ def sample(
     total = reached[:, -1:]
     uniform = torch.rand((len(logits), 1), generator=generator, dtype=torch.float64)
     # Never the end itself, which rounding may reach: the last tokens may have no weight at all.
-    at = torch.minimum(uniform.to(total.device) * total, total.nextafter(torch.zeros_like(total)))
-    return torch.searchsorted(reached, at, right=True).squeeze(-1)
+    level = torch.minimum(
+        uniform.to(total.device) * total, total.nextafter(torch.zeros_like(total))
+    )
+    return torch.searchsorted(reached, level, right=True).squeeze(-1)

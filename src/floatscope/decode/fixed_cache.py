@@ -18,42 +18,42 @@ from .placed_cache import Columns, PlacedCache
 _STEP = 256  # columns: a room is a multiple of it
 
 
-def room_for(columns: int, most: int) -> int:
-    """Return the size of a cache that holds `columns` now and `most` at the end.
+def room_for(columns: int, max_columns: int) -> int:
+    """Return the size of a cache that holds `columns` now and `max_columns` at the end.
 
     The size is the next power of two, limited to what the end of the decoding needs.
     """
-    wanted = 1 << (max(columns, _STEP) - 1).bit_length()
-    return max(min(wanted, -(-most // _STEP) * _STEP), -(-columns // _STEP) * _STEP)
+    power = 1 << (max(columns, _STEP) - 1).bit_length()
+    return max(min(power, -(-max_columns // _STEP) * _STEP), -(-columns // _STEP) * _STEP)
 
 
 class FixedCache(PlacedCache):
     """Keys and values of a batch in `size` columns. `enter` fills it with another batch."""
 
-    def __init__(self, model: Model, like: DynamicCache, size: int) -> None:
+    def __init__(self, model: Model, cache: DynamicCache, size: int) -> None:
         super().__init__(config=model.net.config)
         self.name, self.size = object(), size
-        self.at: Int[Tensor, " q"] | None = None  # where the next forward writes
+        self.positions: Int[Tensor, " q"] | None = None  # where the next forward writes
         self.stored: list[tuple[Tensor, Tensor]] = []  # (b, kv, size, d), by layer
-        for layer in like.layers:
+        for layer in cache.layers:
             b, kv, _, d = layer.keys.shape
-            key, value = (one.new_zeros(b, kv, size, d) for one in (layer.keys, layer.values))
+            key, value = (tensor.new_zeros(b, kv, size, d) for tensor in (layer.keys, layer.values))
             self.stored.append((key, value))
 
     @staticmethod
-    def kind(like: DynamicCache, size: int) -> tuple[object, ...]:
+    def kind(cache: DynamicCache, size: int) -> tuple[object, ...]:
         """Return a key that is equal for caches of the same shape, dtype and number of layers."""
-        key = like.layers[0].keys
-        return ("keys and values", key.shape[:2], key.shape[3], key.dtype, len(like.layers), size)
+        key = cache.layers[0].keys
+        return ("keys and values", key.shape[:2], key.shape[3], key.dtype, len(cache.layers), size)
 
     def tensors(self) -> list[Tensor]:
         """Return all key and value tensors."""
-        return [one for both in self.stored for one in both]
+        return [tensor for pair in self.stored for tensor in pair]
 
     def enter(self, cache: DynamicCache) -> None:
         """Copy the keys and values of a growing cache and zero the other columns."""
-        for layer, both in zip(cache.layers, self.stored, strict=True):
-            for mine, theirs in zip(both, (layer.keys, layer.values), strict=True):
+        for layer, pair in zip(cache.layers, self.stored, strict=True):
+            for mine, theirs in zip(pair, (layer.keys, layer.values), strict=True):
                 n = theirs.shape[2]
                 mine[:, :, :n] = theirs
                 mine[:, :, n:] = 0
@@ -61,13 +61,13 @@ class FixedCache(PlacedCache):
     def leave(self, cache: DynamicCache, columns: int) -> None:
         """Copy the first `columns` columns back into a growing cache."""
         for layer, (key, value) in zip(cache.layers, self.stored, strict=True):
-            layer.keys, layer.values = (one[:, :, :columns].clone() for one in (key, value))
+            layer.keys, layer.values = (tensor[:, :, :columns].clone() for tensor in (key, value))
 
     def place(self, layer: int, key: Tensor, value: Tensor) -> tuple[Columns, Columns]:
         stored = self.stored[layer]
-        assert self.at is not None
+        assert self.positions is not None
         for columns, new in zip(stored, (key, value), strict=True):
-            columns.index_copy_(2, self.at, new)
+            columns.index_copy_(2, self.positions, new)
         return stored
 
 
@@ -86,8 +86,10 @@ def attend(call: attention_hook.Call, proceed: attention_hook.Proceed) -> Float[
     rows = call.query.reshape(b, kv, -1, d)  # (b, kv, h/kv · q, d)
     added = _added.get(mask)
     if added is None or added.dtype != call.query.dtype or added.shape[2] != rows.shape[2]:
-        each = mask.expand(b, 1, q, -1).repeat(1, 1, h // kv, 1)
-        added = torch.zeros_like(each, dtype=call.query.dtype).masked_fill_(~each, -torch.inf)
+        row_mask = mask.expand(b, 1, q, -1).repeat(1, 1, h // kv, 1)
+        added = torch.zeros_like(row_mask, dtype=call.query.dtype).masked_fill_(
+            ~row_mask, -torch.inf
+        )
         _added[mask] = added
     out = torch.nn.functional.scaled_dot_product_attention(
         rows, call.key, call.value, attn_mask=added, scale=call.scale

@@ -22,7 +22,7 @@ from .bound import bound
 from .draw import check_seed, stream
 from .loop import decode
 from .samplers.confidence import Confidence
-from .score import log_p, look
+from .score import log_p, target_logits
 from .state import check_fits, prepared
 
 Pair = tuple[Sequence[int], Sequence[int]]  # context, target
@@ -106,19 +106,21 @@ def _scored(
     progress: Progress | None,
 ) -> list[Likelihood]:
     contexts = [_checked(model, context, target) for context, target in pairs]
-    tick = progress or (lambda done, total: None)
+    tick = progress or (lambda completed, total: None)
     if not model.is_diffusion:
         return _exact(model, contexts, [list(t) for _, t in pairs], batch_size, tick)
     likelihoods = []
-    for number, (context, (given, target)) in enumerate(zip(contexts, pairs, strict=True), 1):
+    for number, (context, (context_ids, target)) in enumerate(zip(contexts, pairs, strict=True), 1):
         # From the ids as given: with and without an intervention the masks are the same.
-        generator = stream(seed, (len(given), *map(int, given), *map(int, target)))
-        one = Likelihood(*bound(model, context, list(target), samples, batch_size, generator))
+        generator = stream(seed, (len(context_ids), *map(int, context_ids), *map(int, target)))
+        likelihood = Likelihood(
+            *bound(model, context, list(target), samples, batch_size, generator)
+        )
         if check_greedy:
             sampler = Confidence(length=len(target), stop_at_eos=False)
             decoding = decode(model, [context], sampler)[0]
-            one = replace(one, greedy=decoding.answer_ids == [int(i) for i in target])
-        likelihoods.append(one)
+            likelihood = replace(likelihood, greedy=decoding.answer_ids == [int(i) for i in target])
+        likelihoods.append(likelihood)
         tick(number, len(pairs))
     return likelihoods
 
@@ -156,8 +158,8 @@ def rolling_log_likelihood(
         seed=seed,
         check_greedy=False,
     )
-    error = math.sqrt(sum(one.error**2 for one in parts))
-    return Likelihood(math.fsum(one.value for one in parts), error)
+    error = math.sqrt(sum(part.error**2 for part in parts))
+    return Likelihood(math.fsum(part.value for part in parts), error)
 
 
 def windows(ids: Sequence[int], prefix: int, size: int) -> Iterator[tuple[list[int], list[int]]]:
@@ -167,11 +169,11 @@ def windows(ids: Sequence[int], prefix: int, size: int) -> Iterator[tuple[list[i
     """
     tokens = [int(i) for i in ids]
     yield [prefix], tokens[: size - 1]
-    done = size - 1
-    while done < len(tokens):
-        end = min(done + size - 1, len(tokens))
-        yield tokens[end - size : done], tokens[done:end]
-        done = end
+    n_scored = size - 1
+    while n_scored < len(tokens):
+        end = min(n_scored + size - 1, len(tokens))
+        yield tokens[end - size : n_scored], tokens[n_scored:end]
+        n_scored = end
 
 
 def _checked(model: Model, context: Sequence[int], target: Sequence[int]) -> Encoded:
@@ -189,9 +191,9 @@ def _checked(model: Model, context: Sequence[int], target: Sequence[int]) -> Enc
             "the target holds the mask token", "A mask is never predicted: leave it out."
         )
     bare = Encoded(tuple(int(i) for i in context), ("prompt",) * len(context))
-    whole = prepared(model, bare)
-    check_fits(model, len(whole.ids), len(target), remedy="Shorten the context or the target.")
-    return whole
+    prompt = prepared(model, bare)
+    check_fits(model, len(prompt.ids), len(target), remedy="Shorten the context or the target.")
+    return prompt
 
 
 def _exact(
@@ -210,13 +212,13 @@ def _exact(
         by_length[len(targets[i])].append(i)
     likelihoods: dict[int, Likelihood] = {}
     for members in by_length.values():
-        for at in range(0, len(members), batch_size):
-            batch = members[at : at + batch_size]
+        for first in range(0, len(members), batch_size):
+            batch = members[first : first + batch_size]
             target = torch.tensor([targets[i] for i in batch], device=model.device)
-            logits = look(model, [contexts[i] for i in batch], target, None)
+            logits = target_logits(model, [contexts[i] for i in batch], target, None)
             values = log_p(model, logits, target).double().sum(-1).tolist()
             greedy = (logits.argmax(-1) == target).all(-1).tolist()
-            for i, value, same in zip(batch, values, greedy, strict=True):
-                likelihoods[i] = Likelihood(value, greedy=same)
+            for i, value, is_greedy in zip(batch, values, greedy, strict=True):
+                likelihoods[i] = Likelihood(value, greedy=is_greedy)
             tick(len(likelihoods), len(targets))
     return [likelihoods[i] for i in range(len(targets))]

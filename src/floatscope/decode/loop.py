@@ -22,7 +22,7 @@ from ..sequences.decoding import ABSENT, Decoding, Progress, change_of
 from ..sequences.prompt import Encoded
 from .autoregressive import continue_text
 from .block_cache import BlockCache
-from .blocks import Span, divided, most_steps, spans
+from .blocks import Span, divided, max_steps, spans
 from .caches import EXACT, settled_cache
 from .coupling import listening
 from .draw import sample, stream
@@ -49,7 +49,7 @@ def decode(
     kind = settled_cache(model, sampler, cache)
     for prompt in prompts:
         check_fits(model, len(prompt.ids), sampler.length)
-    watcher, progress = watcher or Watcher(), progress or (lambda done, total: None)
+    watcher, progress = watcher or Watcher(), progress or (lambda completed, total: None)
     with attention_hook.lock_network(model.net):
         if isinstance(sampler, Autoregressive):
             decodings = continue_text(model, prompts, sampler, watcher, progress)
@@ -63,8 +63,8 @@ def _reported(model: Model, decodings: list[Decoding]) -> list[Decoding]:
     for prompt, decoding in enumerate(decodings):
         for edit in model.edits:
             for name, value in edit.report(prompt, decoding.steps).items():
-                again = sum(known.startswith(name) for known in decoding.info)
-                decoding.info[f"{name}_{again + 1}" if again else name] = value
+                repeats = sum(earlier.startswith(name) for earlier in decoding.info)
+                decoding.info[f"{name}_{repeats + 1}" if repeats else name] = value
     return decodings
 
 
@@ -86,10 +86,12 @@ class _Entry:
     blocks: list[tuple[int, int]] = field(default_factory=list)
 
     @classmethod
-    def of(cls, model: Model, prompt: Encoded, sampler: Sampler, prompt_end: int) -> "_Entry":
+    def begin(cls, model: Model, prompt: Encoded, sampler: Sampler, prompt_end: int) -> "_Entry":
         padding = prompt_end - len(prompt.ids)
-        own = [span.moved(padding) for span in spans(model, sampler, len(prompt.ids))]
-        return cls(prompt, padding, stream(sampler.seed, prompt.ids), own, divided(sampler, own))
+        blocks = [span.moved(padding) for span in spans(model, sampler, len(prompt.ids))]
+        return cls(
+            prompt, padding, stream(sampler.seed, prompt.ids), blocks, divided(sampler, blocks)
+        )
 
     @property
     def span(self) -> Span:
@@ -111,61 +113,69 @@ def denoise(
 ) -> list[Decoding]:
     assert model.mask_id is not None
     stale = StaleCache(model, cache, len(prompts)) if cache not in (None, EXACT) else None
-    length, total = sampler.length, most_steps(model, sampler)
+    length, total = sampler.length, max_steps(model, sampler)
     ahead = 1 - model.shift if sampler.causal_first else 0  # one more row, the one before a block
     # With a cache, or in blocks, forwards that follow one another differ in shape.
     alike = cache is None and model.block is None and not ahead
     longest = max(len(p.ids) for p in prompts)
     prompt_end = columns(model, prompts, length) if alike else longest
     size = prompt_end + length
-    entries = [_Entry.of(model, p, sampler, prompt_end) for p in prompts]
+    entries = [_Entry.begin(model, p, sampler, prompt_end) for p in prompts]
     canvas = lay_out(model, prompts, length, model.mask_id, prompt_end)
     # p of each token when revealed
     sure = torch.zeros((len(entries), length), device=canvas.device)
     active, visible, tick = list(range(len(entries))), None, 0
     state: State | None = None
     listens = sampler.listens_to(model.n_layers)
-    looks = sampler.adaptive or (sampler.stop_at_eos and bool(model.end_ids))
-    seen: object = None  # what `visible` was made for
+    reads_answers = sampler.adaptive or (sampler.stop_at_eos and bool(model.end_ids))
+    visible_key: object = None  # determines `visible`
     with ExitStack() as stack:
-        forwards, kept = stack.enter_context(closing(Forwards(model, watcher))), None
+        forwards, block_cache = stack.enter_context(closing(Forwards(model, watcher))), None
         if cache == EXACT:
             blocks = BlockCache(model, watcher, len(prompts), longest + length)
-            kept = stack.enter_context(closing(blocks))
+            block_cache = stack.enter_context(closing(blocks))
         while active:
-            here = [entries[b] for b in active]
-            which = constant(active, canvas.device)
-            at = [entry.span for entry in here]
-            lo, hi = min(span.first for span in at), max(span.stop for span in at)
-            there: dict[str, Any] = {}
+            batch = [entries[b] for b in active]
+            active_rows = constant(active, canvas.device)
+            current_spans = [entry.span for entry in batch]
+            lo, hi = (
+                min(span.first for span in current_spans),
+                max(span.stop for span in current_spans),
+            )
+            layout: dict[str, Any] = {}
             if model.block is not None:
-                there = {"starts": [s.start for s in at], "ends": [s.stop for s in at]}
-            now = canvas[which] if model.block is None else canvas[which][:, :hi]
-            if kept is not None:
-                kept.only(active)
-                final = max(0, min(there["starts"]) - model.shift)  # finished by all
-                there |= {"new": hi - kept.length, "settled": final - kept.length}
+                layout = {
+                    "starts": [s.start for s in current_spans],
+                    "ends": [s.stop for s in current_spans],
+                }
+            tokens = canvas[active_rows] if model.block is None else canvas[active_rows][:, :hi]
+            if block_cache is not None:
+                block_cache.only(active)
+                final = max(0, min(layout["starts"]) - model.shift)  # finished by all
+                layout |= {"new": hi - block_cache.length, "settled": final - block_cache.length}
                 if listens is None:
-                    there["room"] = kept.forwards.room(hi, state)
+                    layout["room"] = block_cache.forwards.room(hi, state)
             if stale is not None:
-                masked = now == model.mask_id
+                masked = tokens == model.mask_id
                 masked[:, :prompt_end] = False
-                *rows, fresh = stale.step(active, at, [entry.step for entry in here], masked)
-                there = {"rows": tuple(rows), "fresh": fresh, "approximate": True}
-            known = [
+                *rows, fresh = stale.step(
+                    active, current_spans, [entry.step for entry in batch], masked
+                )
+                layout = {"rows": tuple(rows), "fresh": fresh, "approximate": True}
+            key = [
                 active,
-                *(there.get(name) for name in ("starts", "ends", "new", "rows", "room")),
+                *(layout.get(name) for name in ("starts", "ends", "new", "rows", "room")),
             ]
-            known.append(there.get("fresh") is None)
-            if seen != known:  # some have ended, or go on elsewhere
-                visible, seen = None, known
-            state = State.of(
-                *(model, prompts, now, (lo, hi)),
+            key.append(layout.get("fresh") is None)
+            if visible_key != key:  # prompts have ended or moved to another block
+                visible, visible_key = None, key
+            state = State.build(
+                *(model, prompts, tokens, (lo, hi)),
                 prompt_end=prompt_end,
                 step=tick,
                 active=active,
                 visible=visible,
-                **there,
+                **layout,
             )
             visible = state.visible
             with (
@@ -175,16 +185,16 @@ def denoise(
             ):
                 if alike:
                     logits = forwards.predict(state, total - tick)
-                elif kept is not None:
-                    coming = max(len(entry.spans) - entry.block for entry in here)
+                elif block_cache is not None:
+                    coming = max(len(entry.spans) - entry.block for entry in batch)
                     # Each block begins with a forward that takes in the one before.
                     to_come = coming if state.settled else total - tick
-                    logits = kept.predict(state, lo - ahead, hi, final, to_come)
+                    logits = block_cache.predict(state, lo - ahead, hi, final, to_come)
                 else:
                     kv = None if stale is None else stale.kv
-                    logits = model.predict(now, lo - ahead, hi, visible, kv)
+                    logits = model.predict(tokens, lo - ahead, hi, visible, kv)
             if sampler.cfg:
-                blank = now.clone()
+                blank = tokens.clone()
                 blank[:, :prompt_end] = model.mask_id
                 logits = logits.float().clone()  # the second forward may overwrite it
                 unseen = replace(state, canvas=blank, blind=True)
@@ -194,45 +204,55 @@ def denoise(
                     else:
                         blind = model.predict(blank, lo - ahead, hi, visible).float()
                 logits = blind + (sampler.cfg + 1) * (logits - blind)
-            guess = _guess(model, sampler, state, logits, here)
+            guess = _guess(model, sampler, state, logits, batch)
             if heard is not None:
                 masks = (canvas[active][:, prompt_end:] == model.mask_id).sum(-1)
-                guess = replace(guess, coupling=heard.mean, done=1 - masks / length)
+                guess = replace(guess, coupling=heard.mean, decided_share=1 - masks / length)
             window = slice(lo - prompt_end, hi - prompt_end)
-            reveal, take, put = _decided(model, sampler, guess, sure[which, window], here)
-            was, token, confidence = now[:, lo:hi], guess.token, guess.confidence
-            decided = canvas[which]
+            reveal, take, overwrite = _decided(
+                model, sampler, guess, sure[active_rows, window], batch
+            )
+            was, token, confidence = tokens[:, lo:hi], guess.token, guess.confidence
+            decided = canvas[active_rows]
             decided[:, lo:hi] = torch.where(
-                reveal | put, token, torch.where(take, model.mask_id, was)
+                reveal | overwrite, token, torch.where(take, model.mask_id, was)
             )
             changed = overruled(model, state, decided)
             if changed is not decided:
-                _check_filled(model, changed, prompt_end, here)
-                _check_kept(changed, decided, kept)
+                _check_filled(model, changed, prompt_end, batch)
+                _check_cached(changed, decided, block_cache)
                 token = changed[:, lo:hi]
                 reveal = (was == model.mask_id) & (token != model.mask_id)
                 other = guess.log_p.gather(-1, token[..., None]).squeeze(-1).exp()
                 confidence = torch.where(token == guess.token, confidence, other)
-                put = token != was
-            sure[which, window] = torch.where(reveal | put, confidence, sure[which, window])
-            canvas[which] = changed
-            watcher.committed(state, reveal, token)
+                overwrite = token != was
+            sure[active_rows, window] = torch.where(
+                reveal | overwrite, confidence, sure[active_rows, window]
+            )
+            canvas[active_rows] = changed
+            watcher.receive_decision(state, reveal, token)
             offered = torch.where(guess.masked, guess.confidence, torch.nan)
             watcher.stepped(state, changed, offered)
             # The one wait for the device in a step, where it matters what was revealed: who has finished?
             answers, moved = changed[:, prompt_end:], (changed[:, lo:hi] != was).any(-1)
-            if looks:
+            if reads_answers:
                 answers, moved = answers.cpu(), moved.cpu() if sampler.adaptive else moved
-            left = answers == model.mask_id
-            for place, entry in enumerate(here):
-                row = now[place]
+            still_masked = answers == model.mask_id
+            for place, entry in enumerate(batch):
+                row = tokens[place]
                 entry.canvases.append(
-                    row if model.block is None else _there(row, entry.span.stop, size)
+                    row if model.block is None else _visible_canvas(row, entry.span.stop, size)
                 )
                 entry.confidences.append(_widen(offered[place], lo, size))
                 entry.blocks.append((entry.span.first, entry.span.stop))
                 _advance(
-                    entry, sampler, prompt_end, left[place], moved[place], answers[place], model
+                    entry,
+                    sampler,
+                    prompt_end,
+                    still_masked[place],
+                    moved[place],
+                    answers[place],
+                    model,
                 )
             active = [b for b in active if not entries[b].ended]
             tick += 1
@@ -240,11 +260,11 @@ def denoise(
     return [_finish(model, entry, canvas[b], cache) for b, entry in enumerate(entries)]
 
 
-def _there(canvas: Int[Tensor, " n"], stop: int, size: int) -> Int[Tensor, " s"]:
+def _visible_canvas(canvas: Int[Tensor, " n"], stop: int, size: int) -> Int[Tensor, " s"]:
     """Return a canvas as a block model sees it: ABSENT behind the block being decided."""
-    kept = canvas.new_full((size,), ABSENT)
-    kept[:stop] = canvas[:stop]
-    return kept
+    view = canvas.new_full((size,), ABSENT)
+    view[:stop] = canvas[:stop]
+    return view
 
 
 def _widen(values: Float[Tensor, " w"], start: int, size: int) -> Float[Tensor, " s"]:
@@ -261,11 +281,11 @@ def _guess(
     entries: list[_Entry],
 ) -> Guess:
     lo, hi = state.window
-    every = raw.float()
-    logits = every[:, every.shape[1] - (hi - lo) :]
+    all_logits = raw.float()
+    logits = all_logits[:, all_logits.shape[1] - (hi - lo) :]
     for b, entry in enumerate(entries):
-        if every.shape[1] > hi - lo and _begins(sampler, entry):
-            logits[b, entry.span.first - lo] = every[b, entry.span.first - lo].clone()
+        if all_logits.shape[1] > hi - lo and _begins(sampler, entry):
+            logits[b, entry.span.first - lo] = all_logits[b, entry.span.first - lo].clone()
     logits[..., model.mask_id] = -torch.inf  # the mask is never a prediction
     if sampler.no_eos:
         logits[..., model.end_ids[0]] = -torch.inf
@@ -281,14 +301,14 @@ def _guess(
     noise = torch.empty(token.shape)
     for b, entry in enumerate(entries):
         if sampler.temperature:
-            at = masked[b].nonzero().squeeze(-1)
-            token[b, at] = sample(offered[b, at], sampler.temperature, entry.generator)
-        own = torch.rand(sampler.length, generator=entry.generator)
-        noise[b] = own[lo - state.prompt_end : hi - state.prompt_end]
-    held = torch.zeros_like(masked)
+            places = masked[b].nonzero().squeeze(-1)
+            token[b, places] = sample(offered[b, places], sampler.temperature, entry.generator)
+        draws = torch.rand(sampler.length, generator=entry.generator)
+        noise[b] = draws[lo - state.prompt_end : hi - state.prompt_end]
+    postponed = torch.zeros_like(masked)
     if sampler.end_last:  # after the proposals, which may be end tokens: p is over what is left
         ends = constant(model.end_ids, logits.device)
-        held = torch.isin(token, ends)
+        postponed = torch.isin(token, ends)
         logits, offered = (x.index_fill(-1, ends, -torch.inf) for x in (logits, offered))
     chosen = logits.gather(-1, token[..., None]).squeeze(-1)
     return Guess(
@@ -299,7 +319,7 @@ def _guess(
         masked=masked,
         place=column - start,
         noise=sent(noise, logits.device),
-        held=held,
+        postponed=postponed,
         step=entries[0].step,
         steps=entries[0].steps,
         block=model.block or entries[0].span.width,
@@ -324,25 +344,25 @@ def _decided(
     alike: dict[tuple[int, int, int], list[int]] = {}
     for b, entry in enumerate(entries):
         alike.setdefault((entry.step, entry.steps, entry.span.width), []).append(b)
-    reveal, take, put = (torch.zeros_like(guess.masked) for _ in range(3))
-    for (step, steps, width), which in alike.items():
-        one = len(alike) == 1
-        part = guess if one else guess.of(which, step, steps)
-        some = slice(None) if one else which  # a list would wait for the device
+    reveal, take, overwrite = (torch.zeros_like(guess.masked) for _ in range(3))
+    for (step, steps, width), members in alike.items():
+        single_group = len(alike) == 1
+        part = guess if single_group else guess.select(members, step, steps)
+        rows = slice(None) if single_group else members  # a list would wait for the device
         quota = sampler.quota(part.masked.sum(-1), width, step, steps)
         shown = sampler.select(part, quota)
         if sampler.adaptive and step + 1 == steps:
             # At least one per step: no block takes more steps than it has places, unless an intervention
             # put some back. Then the last step reveals all that is left.
             shown = shown | part.masked
-        reveal[some] = shown
-        take[some] = sampler.revise(part, sure[some], step, steps) & ~shown
-        put[some] = sampler.overwrite(part)
+        reveal[rows] = shown
+        take[rows] = sampler.revise(part, sure[rows], step, steps) & ~shown
+        overwrite[rows] = sampler.overwrite(part)
     for b, entry in enumerate(entries):
         if _begins(sampler, entry):
             only = (guess.place[b] == 0) & guess.masked[b]
-            reveal[b], take[b], put[b] = only, False, False
-    return reveal, take, put
+            reveal[b], take[b], overwrite[b] = only, False, False
+    return reveal, take, overwrite
 
 
 def _check_filled(
@@ -363,13 +383,15 @@ def _check_filled(
             )
 
 
-def _check_kept(
-    canvas: Int[Tensor, "b s"], decided: Int[Tensor, "b s"], kept: BlockCache | None
+def _check_cached(
+    canvas: Int[Tensor, "b s"], decided: Int[Tensor, "b s"], block_cache: BlockCache | None
 ) -> None:
     """Refuse an overruled decision that changes a token whose keys are in the cache."""
-    if kept is not None and not torch.equal(canvas[:, : kept.length], decided[:, : kept.length]):
+    if block_cache is not None and not torch.equal(
+        canvas[:, : block_cache.length], decided[:, : block_cache.length]
+    ):
         raise UsageError(
-            "a token of a finished block is to change, whose keys are in the cache",
+            "the intervention changes a token of a finished block, whose keys are cached",
             "Decode with cache=None.",
         )
 
@@ -378,7 +400,7 @@ def _advance(
     entry: _Entry,
     sampler: Sampler,
     prompt_end: int,
-    left: Bool[Tensor, " n"],
+    still_masked: Bool[Tensor, " n"],
     moved: Bool[Tensor, ""],
     answer: Int[Tensor, " n"],
     model: Model,
@@ -387,9 +409,9 @@ def _advance(
     entry.step += 1
     if sampler.adaptive:
         first, stop = entry.span.first - prompt_end, entry.span.stop - prompt_end
-        some = bool(left[first:stop].any())
-        over = sampler.over(some, entry.full, bool(moved))
-        entry.full += not some
+        unfinished = bool(still_masked[first:stop].any())
+        over = sampler.over(unfinished, entry.full, bool(moved))
+        entry.full += not unfinished
     else:
         over = entry.step == entry.shares[entry.block]
     if over:
@@ -398,22 +420,22 @@ def _advance(
         entry.ended = "complete"
     elif sampler.stop_at_eos and model.end_ids and (over or not sampler.takes_back):
         ends = torch.isin(answer, torch.tensor(model.end_ids, dtype=answer.dtype)).nonzero()
-        if len(ends) and not left[: int(ends[0])].any():
+        if len(ends) and not still_masked[: int(ends[0])].any():
             entry.ended = "eos"
 
 
 def _finish(model: Model, entry: _Entry, last: Int[Tensor, " s"], cache: str | None) -> Decoding:
     assert model.mask_id is not None
     reached = len(last) if model.block is None else entry.blocks[-1][1]
-    own = slice(entry.padding, reached)
-    canvas = torch.stack([*entry.canvases, last])[:, own].cpu().numpy()
+    unpadded = slice(entry.padding, reached)
+    canvas = torch.stack([*entry.canvases, last])[:, unpadded].cpu().numpy()
     answer = [int(i) for i in canvas[-1, len(entry.prompt.ids) :]]
     return Decoding(
         prompt=entry.prompt,
         canvas=canvas,
         # Masks inside the prompt never change, so they need no telling apart here.
         change=change_of(canvas[:-1], canvas[1:], model.mask_id),
-        confidence=torch.stack(entry.confidences)[:, own].cpu().numpy(),
+        confidence=torch.stack(entry.confidences)[:, unpadded].cpu().numpy(),
         block=np.array(entry.blocks, dtype=np.int64) - entry.padding,
         ended=entry.ended,
         text=model.text([i for i in answer if i != model.mask_id]),

@@ -8,7 +8,7 @@ Columns = Float[Tensor, "b kv k d"]
 
 
 class PlacedCache(DynamicCache):
-    """Subclasses say in `place` where new keys and values go."""
+    """Base of caches with chosen columns. Subclasses define in `place` where new keys and values go."""
 
     def update(
         self,
@@ -16,7 +16,7 @@ class PlacedCache(DynamicCache):
         value_states: Tensor,
         layer_idx: int,
         *args: object,
-        **more: object,
+        **kwargs: object,
     ) -> tuple[Columns, Columns]:
         return self.place(layer_idx, key_states, value_states)
 

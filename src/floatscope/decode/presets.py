@@ -57,25 +57,25 @@ def sampler_of(name: str, common: Mapping[str, Any], options: Iterable[str] = ()
     name, *brought = (part.strip() for part in name.split(","))
     options = [*brought, *options]
     cls = SAMPLERS.named(name)
-    known = {f.name: f.type for f in fields(cls)}
-    unknown = [key for key, value in common.items() if key not in known and value]
+    types = {f.name: f.type for f in fields(cls)}
+    unknown = [key for key, value in common.items() if key not in types and value]
     if unknown:
         raise UsageError(f"{name} takes no {unknown[0]}", "Leave it out.")
-    settings = {k: value for k, value in common.items() if k in known and value is not None}
+    settings = {k: value for k, value in common.items() if k in types and value is not None}
     for text in options:
         key, _, value = text.partition("=")
-        if key not in known or not value:
+        if key not in types or not value:
             raise UsageError(
                 f"{text}: {name} has no such field",
-                f"{did_you_mean(key, known)} It has: {', '.join(sorted(known))}.".strip(),
+                f"{did_you_mean(key, types)} It has: {', '.join(sorted(types))}.".strip(),
             )
         settings[key] = value_of(value)
-        if not _is_a(settings[key], known[key]):
-            raise UsageError(f"{name}: {key} = {value!r:.40}", f"Give {_KINDS[known[key]]}.")
+        if not _is_a(settings[key], types[key]):
+            raise UsageError(f"{name}: {key} = {value!r:.40}", f"Give {_KINDS[types[key]]}.")
     return cls(**settings)
 
 
-# What a field may be, where that can be told from its annotation.
+# Descriptions of the types that a field may have.
 _KINDS: dict[Any, str] = {
     bool: "true or false",
     int: "a whole number",
@@ -110,7 +110,7 @@ def presets(length: int, steps: int | None) -> dict[str, Preset]:
         fast = free | {"block_length": _FAST_BLOCK}
     else:
         fast = free
-    more = 2 * (steps or length)  # what takes tokens back needs steps to do so
+    n_steps = 2 * (steps or length)  # what takes tokens back needs steps to do so
     chosen = {
         "confidence": Preset("confidence", fixed, "LLaDA, 2502.09992"),
         "entropy": Preset("entropy", fixed, "a baseline of 2508.13021"),
@@ -124,8 +124,8 @@ def presets(length: int, steps: int | None) -> dict[str, Preset]:
         "entropy-bound": Preset("entropy-bound", free, "EB-Sampler, 2505.24857"),
         "dream": Preset("dream", fixed, "Dream, 2508.15487"),
         # With fewer than 20 steps its last phase, t ≤ 0.05, would be empty.
-        "remdm": Preset("remdm", free | {"steps": max(20, more)}, "ReMDM, 2503.00307"),
-        "remask": Preset("remask", free | {"steps": more}, "ours"),
+        "remdm": Preset("remdm", free | {"steps": max(20, n_steps)}, "ReMDM, 2503.00307"),
+        "remask": Preset("remask", free | {"steps": n_steps}, "ours"),
     }
     for parts in (4, 2, 5):
         if length % parts == 0 and (steps or length) >= parts:
@@ -151,8 +151,8 @@ def all_samplers(
     Returns:
         A dict from the preset's name to the sampler, in the order in which lists show them.
     """
-    more = {CALIBRATED: {"frequencies": frequencies}}
+    extra = {CALIBRATED: {"frequencies": frequencies}}
     return {
-        name: sampler_of(preset.sampler, preset.settings | more.get(name, {}))
+        name: sampler_of(preset.sampler, preset.settings | extra.get(name, {}))
         for name, preset in presets(length, steps).items()
     }

@@ -39,13 +39,13 @@ class Forwards:
         self.model, self.part = model, watcher.part()
         self.store = graphs.store_of(model.net) if usable(model) else None
         if self.store is not None:
-            self.store.meet(model.net)
+            self.store.release_outdated(model.net)
             self.modules = attention_hook.attention_modules(model.net)
             self.hooks = _hooks(model.net)  # until they are known to be our own
 
     def close(self) -> None:
         if self.store is not None:
-            self.store.part()
+            self.store.release_if_large()
 
     def predict(self, state: State, to_come: int) -> Float[Tensor, "b w v"]:
         """Return the logits for the state's window. The next replay overwrites them.
@@ -72,11 +72,13 @@ class Forwards:
         """Return the logits of these rows of a forward with a cache of fixed size."""
         return self._answer(_Asked({"ids": ids, "rows": rows}, cache), state, to_come)
 
-    def _answer(self, asked: "_Asked", state: State, to_come: int) -> Float[Tensor, "b w v"]:
-        found = None
+    def _answer(self, request: "_Asked", state: State, to_come: int) -> Float[Tensor, "b w v"]:
+        logits = None
         if self.store is not None:
-            found = self._replayed(self.store, asked, state, to_come)
-        return asked.forward(self.model, asked.inputs, state.visible) if found is None else found
+            logits = self._replayed(self.store, request, state, to_come)
+        return (
+            request.forward(self.model, request.inputs, state.visible) if logits is None else logits
+        )
 
     def fixed_hindered(self, state: State) -> str | None:
         """Return why a decoding cannot use a cache of fixed size, or None if it can.
@@ -97,36 +99,36 @@ class Forwards:
         return None
 
     def _replayed(
-        self, store: graphs.Store, asked: "_Asked", state: State, to_come: int
+        self, store: graphs.Store, request: "_Asked", state: State, to_come: int
     ) -> Float[Tensor, "b w v"] | None:
         """Replay a forward, and record it first if that pays; None if the forward must be launched."""
         parts: list[Part] = [_Edits(self.model, state)]
         parts += [] if self.part is None else [self.part]
         try:
-            key = self._key(asked, state, parts)
+            key = self._key(request, state, parts)
         except CannotReplay as reason:
             notice(str(reason))
             return None
-        recorded = store.known(key)
-        tokens = asked.inputs["ids"].numel()
+        recorded = store.recorded_graph(key)
+        tokens = request.inputs["ids"].numel()
         if recorded is None and not self._worth_recording(store, key, tokens, parts, to_come):
             return None
-        inputs = self._inputs(asked, state, parts)
+        inputs = self._inputs(request, state, parts)
         if recorded is None:
-            recorded = self._record(store, key, asked, inputs, state.visible, parts)
+            recorded = self._record(store, key, request, inputs, state.visible, parts)
         if recorded is None:
             return None
-        logits, left = recorded.replay(inputs)
-        for part, one in zip(parts, left, strict=True):
-            part.replayed(one)
+        logits, yielded = recorded.replay(inputs)
+        for part, outputs in zip(parts, yielded, strict=True):
+            part.replayed(outputs)
         result: Tensor = logits
         return result
 
-    def _inputs(self, asked: "_Asked", state: State, parts: Sequence[Part]) -> dict[str, Tensor]:
-        inputs = dict(asked.inputs)
-        inputs |= {f"visible.{name}": one for name, one in _tensors(state.visible).items()}
+    def _inputs(self, request: "_Asked", state: State, parts: Sequence[Part]) -> dict[str, Tensor]:
+        inputs = dict(request.inputs)
+        inputs |= {f"visible.{name}": tensor for name, tensor in _tensors(state.visible).items()}
         for n, part in enumerate(parts):
-            inputs |= {f"{n}.{name}": one for name, one in part.inputs().items()}
+            inputs |= {f"{n}.{name}": tensor for name, tensor in part.inputs().items()}
         return inputs
 
     def _worth_recording(
@@ -141,18 +143,18 @@ class Forwards:
             before = 0
         if self.model.graphs == "always" and to_come > RECORDING:
             return True
-        beside = sum(part.launching() for part in parts)
-        return before + to_come >= least_forwards(self.model, tokens, beside)
+        python_time = sum(part.launching() for part in parts)
+        return before + to_come >= least_forwards(self.model, tokens, python_time)
 
-    def _key(self, asked: "_Asked", state: State, parts: Sequence[Part]) -> Hashable:
+    def _key(self, request: "_Asked", state: State, parts: Sequence[Part]) -> Hashable:
         keys = [part.key() for part in parts]
         for handler in (*attention_hook.attached_handlers(self.modules), *self.hooks):
             if handler is attend or any(part.owns(handler) for part in parts):
                 continue
             # A handler that does the same in every forward, on the device alone, says as what it is known.
-            if (known := getattr(handler, "recorded_as", None)) is None:
+            if (identity := getattr(handler, "recorded_as", None)) is None:
                 raise CannotReplay(f"{_name(handler)} takes part in the forward")
-            keys.append(known)
+            keys.append(identity)
         self.hooks = []  # they stay the same while one decodes
         if _get_current_dispatch_mode() is not None:
             raise CannotReplay("a dispatch mode listens")
@@ -163,32 +165,32 @@ class Forwards:
             (f.name, getattr(visible, f.name))
             for f in fields(visible)
             if not isinstance(getattr(visible, f.name), Tensor)
-            and not (f.name == "first" and visible.at is not None)
+            and not (f.name == "first" and visible.row_columns is not None)
         )
-        shapes = tuple(tuple(one.shape) for one in asked.inputs.values())
-        room = None if asked.cache is None else asked.cache.name
+        shapes = tuple(tuple(tensor.shape) for tensor in request.inputs.values())
+        room = None if request.cache is None else request.cache.name
         return shapes, rule, visible.padded, room, tuple(keys)
 
     def _record(
         self,
         store: graphs.Store,
         key: Hashable,
-        asked: "_Asked",
+        request: "_Asked",
         inputs: dict[str, Tensor],
         visible: Visibility,
         parts: Sequence[Part],
     ) -> graphs.Recorded | None:
         def body(buffers: dict[str, Tensor]) -> tuple[Tensor, list[Any]]:
             moved: dict[str, Any] = {n: buffers[f"visible.{n}"] for n in _tensors(visible)}
-            own = replace(visible, **moved)
-            own.__dict__["padded"] = visible.padded  # known from the key; asking would wait
+            buffered = replace(visible, **moved)
+            buffered.__dict__["padded"] = visible.padded  # known from the key; asking would wait
             with ExitStack() as stack:
-                left = []
+                yielded = []
                 for n, part in enumerate(parts):
                     mine = {name: buffers[f"{n}.{name}"] for name in part.inputs()}
-                    left.append(stack.enter_context(part.recording(mine, own)))
-                logits = asked.forward(self.model, buffers, own)
-            return logits, left
+                    yielded.append(stack.enter_context(part.recording(mine, buffered)))
+                logits = request.forward(self.model, buffers, buffered)
+            return logits, yielded
 
         try:
             return store.record(key, inputs, body)
@@ -211,7 +213,7 @@ class _Asked:
         self, model: Model, inputs: dict[str, Tensor], visible: Visibility
     ) -> Float[Tensor, "b w v"]:
         if self.cache is not None:
-            self.cache.at = visible.at
+            self.cache.positions = visible.row_columns
         return model.forward(inputs["ids"], inputs["rows"], visible, self.cache)
 
 
@@ -227,12 +229,12 @@ class _Edits:
     def key(self) -> Hashable:
         keys = []
         for edit in self.edits:
-            same = edit.same_forward(self.state)
-            if same is None:
+            forward_key = edit.same_forward(self.state)
+            if forward_key is None:
                 name = edit.described or type(edit).__name__
                 raise CannotReplay(f"what {name} does depends on the step")
             # A name, not the edit: it knows the network, and a network must not keep itself alive.
-            keys.append((_names.setdefault(edit, object()), same))
+            keys.append((_names.setdefault(edit, object()), forward_key))
         return tuple(keys)
 
     def owns(self, handler: object) -> bool:
@@ -261,7 +263,7 @@ class _Edits:
         with notified(self.edits, state):
             yield
 
-    def replayed(self, left: Any) -> None:
+    def replayed(self, yielded: Any) -> None:
         """Do nothing: the logits are the only result of an intervention."""
 
 
@@ -274,34 +276,37 @@ def usable(model: Model) -> bool:
     return able and not parts.routers(model.net)
 
 
-def least_forwards(model: Model, tokens: int, beside: float = 0.0) -> float:
+def least_forwards(model: Model, tokens: int, python_time: float = 0.0) -> float:
     """Return the number of forwards of `tokens` tokens from which recording pays.
 
-    `beside` is the time in seconds that Python takes per layer for the recorded statistics and
+    `python_time` is the time in seconds that Python takes per layer for the recorded statistics and
     interventions.
     """
-    launched = model.n_layers * (LAYER + beside)
+    launched = model.n_layers * (LAYER + python_time)
     run = 2 * model.n_parameters * tokens / OPERATIONS
     gain = launched - run
     return RECORDING * launched / gain if gain > 0 else float("inf")
 
 
 def _tensors(visible: Visibility) -> dict[str, Tensor]:
-    found = {f.name: getattr(visible, f.name) for f in fields(visible)}
-    return {name: value for name, value in found.items() if isinstance(value, Tensor)}
+    values = {f.name: getattr(visible, f.name) for f in fields(visible)}
+    return {name: value for name, value in values.items() if isinstance(value, Tensor)}
 
 
 def _hooks(net: nn.Module) -> list[Callable[..., Any]]:
     """List every hook that a forward of the network would call."""
-    found: list[Any] = []
+    hooks: list[Any] = []
     for module in net.modules():
-        found += [*module._forward_pre_hooks.values(), *module._forward_hooks.values()]
+        hooks += [*module._forward_pre_hooks.values(), *module._forward_hooks.values()]
         if hasattr(module, "_hf_hook"):  # accelerate's, which replaces the module's forward
-            found.append(module._hf_hook)
-    every = nn.modules.module
-    found += [*every._global_forward_pre_hooks.values(), *every._global_forward_hooks.values()]
+            hooks.append(module._hf_hook)
+    global_hooks = nn.modules.module
+    hooks += [
+        *global_hooks._global_forward_pre_hooks.values(),
+        *global_hooks._global_forward_hooks.values(),
+    ]
     # transformers leaves its own behind, once attentions were asked for: idle until they are again.
-    return [hook for hook in found if getattr(hook, "__module__", "") != _IDLE]
+    return [hook for hook in hooks if getattr(hook, "__module__", "") != _IDLE]
 
 
 def _name(handler: object) -> str:

@@ -14,7 +14,7 @@ from ..sequences.prompt import Encoded
 from .state import State, lay_out, notify_edits
 
 
-def look(
+def target_logits(
     model: Model,
     contexts: Sequence[Encoded],
     target: Int[Tensor, "b w"],
@@ -31,7 +31,7 @@ def look(
         assert model.mask_id is not None
         canvas[:, start:][masked] = model.mask_id
     # One forward alone: for an intervention it is the first step, with none before it.
-    state = State.of(model, contexts, canvas, (start, stop), prompt_end=start)
+    state = State.build(model, contexts, canvas, (start, stop), prompt_end=start)
     with notify_edits(model, state):
         return model.predict(canvas, start, stop, state.visible)
 

@@ -44,17 +44,17 @@ class Stored(PlacedCache):
             return key, value
         rows = slice(self.first, self.first + key.shape[2])
         new = self.fresh[:, None, rows, None]
-        # Not in place: who looks on may hold what was there.
+        # Not in place: an observer may hold the earlier tensor.
         stored.keys, stored.values = (
             torch.cat(
                 [
                     old[:, :, : rows.start],
-                    torch.where(new, now, old[:, :, rows]),
+                    torch.where(new, latest, old[:, :, rows]),
                     old[:, :, rows.stop :],
                 ],
                 2,
             )
-            for old, now in ((stored.keys, key), (stored.values, value))
+            for old, latest in ((stored.keys, key), (stored.values, value))
         )
         return stored.keys, stored.values
 
@@ -63,8 +63,8 @@ class StaleCache:
     """The rule that decides at every step which columns are computed."""
 
     def __init__(self, model: Model, kind: str, prompts: int) -> None:
-        self.kind, _, every = kind.partition(":")
-        self.every = int(every) if every else EVERY
+        self.kind, _, period = kind.partition(":")
+        self.period = int(period) if period else EVERY
         self.shift = model.shift
         self.kv = Stored(model)
         self._prompts = list(range(prompts))
@@ -84,13 +84,13 @@ class StaleCache:
         """
         before = self._masked
         if list(active) != self._prompts:
-            at = torch.tensor([self._prompts.index(b) for b in active])
-            self.kv.batch_select_indices(at)
+            indices = torch.tensor([self._prompts.index(b) for b in active])
+            self.kv.batch_select_indices(indices)
             self._prompts = list(active)
-            before = None if before is None else before[at.to(before.device)]
+            before = None if before is None else before[indices.to(before.device)]
         self._masked = masked
         often = self.kind == "dkv"
-        anew = [step == 0 or (often and (step < 2 or step % self.every == 0)) for step in steps]
+        anew = [step == 0 or (often and (step < 2 or step % self.period == 0)) for step in steps]
         size = masked.shape[1]
         if before is None or all(anew):
             self.kv.fresh = None

@@ -19,7 +19,7 @@ from ..sequences.vocabulary import ModelFacts
 
 @dataclass(frozen=True, eq=False)
 class State:
-    """A batch just before a forward, as watchers see it. Made by `State.of`."""
+    """A batch just before a forward, as watchers see it. Made by `State.build`."""
 
     step: int
     prompts: Sequence[Encoded]  # of the whole batch
@@ -41,7 +41,7 @@ class State:
     ends: Sequence[int] | None = None
 
     @classmethod
-    def of(
+    def build(
         cls,
         model: Model,
         prompts: Sequence[Encoded],
@@ -83,8 +83,8 @@ class State:
         if visible is None:
             lengths = [len(prompts[b].ids) for b in active]
             padding, begin, end = (
-                None if some is None else torch.tensor(list(some), device=canvas.device)
-                for some in (
+                None if values is None else torch.tensor(list(values), device=canvas.device)
+                for values in (
                     [prompt_end - n for n in lengths],
                     [window[0]] * len(lengths) if starts is None else starts,
                     ends,
@@ -103,7 +103,7 @@ class State:
         masked[:, :prompt_end] = False
         if visible.end is not None:
             masked &= visible.key_is_real[:, :size]
-        back = model.shift + visible.first_row  # from a position to the row that predicts it
+        offset = model.shift + visible.first_row  # from a position to the row that predicts it
         return cls(
             step=step,
             prompts=prompts,
@@ -113,7 +113,7 @@ class State:
             visible=visible,
             prompt_end=prompt_end,
             window=window,
-            predicting=predicting or (window[0] - back, window[1] - back),
+            predicting=predicting or (window[0] - offset, window[1] - offset),
             cached=new is not None,
             settled=settled,
             ends=ends,
@@ -125,16 +125,16 @@ class State:
 def lay_out(
     model: Model,
     prompts: Sequence[Encoded],
-    more: int = 0,
+    n_new: int = 0,
     fill: int = 0,
     prompt_end: int | None = None,
 ) -> Int[Tensor, "b k"]:
-    """Lay out prompts in one canvas: padded on the left, with `more` tokens `fill` after each.
+    """Lay out prompts in one canvas: padded on the left, with `n_new` tokens `fill` after each.
 
     The prompts end before the column `prompt_end`, by default the length of the longest prompt.
     """
     prompt_end = prompt_end or max(len(p.ids) for p in prompts)
-    canvas = torch.full((len(prompts), prompt_end + more), fill)
+    canvas = torch.full((len(prompts), prompt_end + n_new), fill)
     for b, prompt in enumerate(prompts):
         start = prompt_end - len(prompt.ids)
         canvas[b, :start] = 0
@@ -143,13 +143,13 @@ def lay_out(
 
 
 def check_fits(
-    model: ModelFacts, prompt: int, more: int, *, where: str = "", remedy: str = "", added: int = 0
+    model: ModelFacts, prompt: int, n_new: int, *, where: str = "", remedy: str = "", added: int = 0
 ) -> None:
-    """Refuse a prompt if the context has no room for it, `more` tokens and those an intervention adds."""
-    over = prompt + more + added - model.context
+    """Refuse a prompt if it, `n_new` tokens and those an intervention adds exceed the context."""
+    over = prompt + n_new + added - model.context
     if over > 0:
         raise UsageError(
-            f"{where}{prompt} prompt tokens and {more} after them exceed the context of "
+            f"{where}{prompt} prompt tokens and {n_new} after them exceed the context of "
             f"{model.context} of {model.name}",
             remedy or f"Shorten the prompt by {over} tokens, or generate fewer.",
         )
@@ -162,7 +162,7 @@ class Watcher:
         """Return a context manager around the forward of one step."""
         return nullcontext()
 
-    def committed(
+    def receive_decision(
         self, state: State, revealed: Bool[Tensor, "b w"], token: Int[Tensor, "b w"]
     ) -> None:
         """Receive the step's decision over the window: the revealed positions and their tokens."""
@@ -194,11 +194,11 @@ class Edit(Watcher):
         """Return the prompt as the edited model receives it."""
         return prompt
 
-    def looks(self, state: State) -> bool:
-        """Tell whether `look` must run a forward before this one."""
+    def needs_preview(self, state: State) -> bool:
+        """Tell whether `run_preview` must run a forward before this one."""
         return False
 
-    def look(self, state: State) -> None:
+    def run_preview(self, state: State) -> None:
         """Run the edit's own forward, with the earlier edits in force."""
 
     def overrule(self, state: State, canvas: Int[Tensor, "b s"]) -> Int[Tensor, "b s"]:
@@ -236,9 +236,9 @@ def notify_edits(model: Model, state: State) -> Iterator[None]:
     """Tell the interventions in force about the coming forward, and run their own forwards before it."""
     with attention_hook.lock_network(model.net):
         for place, edit in enumerate(model.edits):
-            if edit.looks(state):
+            if edit.needs_preview(state):
                 with notified(model.edits[:place], state):
-                    edit.look(state)
+                    edit.run_preview(state)
         with notified(model.edits, state):
             yield
 

@@ -13,14 +13,14 @@ from ..sequences.prompt import Encoded
 MULTIPLE = 32
 
 
-def columns(model: Model, prompts: Sequence[Encoded], more: int) -> int:
-    """Return the number of prompt columns; with `more` generated tokens they fit the context."""
+def columns(model: Model, prompts: Sequence[Encoded], n_new: int) -> int:
+    """Return the number of prompt columns; with `n_new` generated tokens they fit the context."""
     lengths = {len(prompt.ids) for prompt in prompts}
     longest = max(lengths)
     if len(lengths) == 1 or not rounded_on(model):
         return longest
     rounded = -(-longest // MULTIPLE) * MULTIPLE
-    return max(longest, min(rounded, model.context - more))
+    return max(longest, min(rounded, model.context - n_new))
 
 
 def rounded_on(model: Model) -> bool:

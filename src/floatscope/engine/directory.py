@@ -1,8 +1,8 @@
 """A run directory: the request, the log, and the results.
 
 It holds `run.json` (the request), `log.jsonl` (events, append-only), `shards/`, `manifest.json` (only
-when the run is finished) and `run.lock`. Other files in it belong to others. Reading needs no lock;
-writing goes through `claim`.
+when the run is finished) and `run.lock`. Other programs may keep files in it. Reading needs no lock;
+writing requires `claim`.
 """
 
 import hashlib
@@ -58,10 +58,10 @@ class Run:
         """Path of the log."""
         return self.directory / "log.jsonl"
 
-    def asked(self) -> dict[str, Any] | None:
+    def read_request(self) -> dict[str, Any] | None:
         """Return the content of run.json, or None before the first run."""
-        asked = self._json("run.json")
-        return asked if asked is None else require_run(asked, self.directory / "run.json")
+        content = self._json("run.json")
+        return content if content is None else require_run(content, self.directory / "run.json")
 
     def manifest(self) -> dict[str, Any] | None:
         """Return the content of manifest.json; None before the run is finished, or if it is unreadable."""
@@ -96,7 +96,7 @@ class Run:
     def sources(self) -> dict[str, str]:
         """Checksums of what the run is computed from, by name, as in run.json."""
         if self._sources is None:
-            self._sources = dict((self.asked() or {}).get("sources", {}))
+            self._sources = dict((self.read_request() or {}).get("sources", {}))
         return self._sources
 
     def _differing(self, sources: Mapping[str, str]) -> str | None:
@@ -110,14 +110,13 @@ class Run:
         """
         if name := self._differing(sources):
             raise RunError(
-                f"{name} has changed since {self.directory} was begun (its checksum was "
+                f"{name} has changed since {self.directory} was started (its checksum was "
                 f"{self.sources[name][:12]}…, is {sources[name][:12]}…)",
-                "Put back what the run was begun with, choose another --out, or begin anew "
-                "(--overwrite).",
+                "Restore the original, choose another --out, or start again with --overwrite.",
             )
         if not sources.items() <= self.sources.items():
             self._sources = dict(sorted({**self.sources, **sources}.items()))
-            run = {**(self.asked() or {}), "sources": self._sources}
+            run = {**(self.read_request() or {}), "sources": self._sources}
             atomic.write_json(self.directory / "run.json", run)
 
     def write_pinned(self, name: str, data: bytes) -> None:
@@ -129,17 +128,17 @@ class Run:
         self.pin({name: digest})
         path = self.directory / name
         try:
-            same = untrusted.read_bytes(path, len(data) + 1) == data
+            unchanged = untrusted.read_bytes(path, len(data) + 1) == data
         except (FileNotFoundError, untrusted.Unreadable):
-            same = False
-        if not same:
+            unchanged = False
+        if not unchanged:
             atomic.write(path, data)
         wrote = [
             e.get("sha256")
             for e in self.events()
             if (e.get("event"), e.get("file")) == ("wrote", name)
         ]
-        if not same or wrote[-1:] != [digest]:
+        if not unchanged or wrote[-1:] != [digest]:
             self.note("wrote", file=name, sha256=digest)
 
     def events(self) -> Iterator[Event]:
@@ -157,7 +156,7 @@ class Run:
         if overwrite:
             self._move_aside()
         self.make_folder("shards")
-        with lock.held(self.directory / "run.lock"):
+        with lock.hold(self.directory / "run.lock"):
             self._ask(plan, resume, as_json(about, "about"))
             for name in ("run.json", "manifest.json"):
                 atomic.sweep(self.directory, name)
@@ -166,7 +165,7 @@ class Run:
             yield
 
     def _ask(self, plan: Plan, resume: bool, about: dict[str, Any]) -> None:
-        asked = {
+        description = {
             "schema": SCHEMA,
             "worker": plan.worker,
             "request": plan.request,
@@ -174,75 +173,77 @@ class Run:
             "fingerprint": plan.fingerprint,
         }
         try:
-            there = self.asked()
+            previous = self.read_request()
         except Unreadable as damage:
             self._sources = {}
             self._require_shards_of(plan, damage)
-            there = None
-        # Nothing is stored before the first shard, so there is nothing to go on with or to mix.
-        if there is None or not self.shards.ids():
+            previous = None
+        # Without a stored shard there is nothing to continue or to mix.
+        if previous is None or not self.shards.ids():
             self._sources = {}
-            atomic.write_json(self.directory / "run.json", {**asked, "about": about})
+            atomic.write_json(self.directory / "run.json", {**description, "about": about})
             return
         if not resume:
             raise RunError(
                 f"{self.directory} holds a run already",
-                "Go on with it (--resume), choose another --out, or replace it (--overwrite).",
+                "Continue it with --resume, choose another --out, or replace it with --overwrite.",
             )
-        before = there.pop("about", {})
-        there.pop("sources", None)
-        if there != asked:
-            # The fingerprint is the last to differ: it says that, but not what.
+        before = previous.pop("about", {})
+        previous.pop("sources", None)
+        if previous != description:
+            # A differing fingerprint does not show what differs.
             differing = [
-                line for line in differences(there, asked, "run") if ".fingerprint" not in line
+                line
+                for line in differences(previous, description, "run")
+                if ".fingerprint" not in line
             ]
-            what = listed(differing) or "run.shards differ in what they are told"
+            difference = listed(differing) or "run.shards have other specs"
             raise RunError(
-                f"{self.directory} holds another run: {what}",
-                "Choose another --out, or replace it (--overwrite).",
+                f"{self.directory} holds another run: {difference}",
+                "Choose another --out, or replace it with --overwrite.",
             )
         if changed := list(differences(before, about, "about")):
             self.note("changed", what=changed)
 
     def _require_shards_of(self, plan: Plan, damage: RunError) -> None:
         """Accept a damaged run.json if existing shards belong to this plan; it is then rewritten."""
-        done, _ = self.survey(plan)
-        if not done:
+        sidecars, _ = self.survey(plan)
+        if not sidecars:
             raise RunError(
-                f"{damage.what}, and no shard there answers this request",
-                "Ask what was asked before, with --resume, or choose another --out.",
+                f"{damage.problem}, and none of its shards belongs to this request",
+                "Repeat the original request with --resume, or choose another --out.",
             ) from damage
-        self.note("rebuilt", what="run.json", why=damage.what, shards=len(done))
+        self.note("rebuilt", what="run.json", why=damage.problem, shards=len(sidecars))
 
     def _move_aside(self) -> None:
-        """Move a run of Floatscope out of the way of its replacement; other files are never moved.
+        """Move a run of Floatscope aside before it is replaced; other files are never moved.
 
         It is removed when the new run is complete (`forget_replaced`), and kept beside it until then.
         """
         if not self.directory.exists():
             return
-        there = {path.name for path in self.directory.iterdir() if not atomic.is_partial(path)}
-        foreign = sorted(there - OWN)
+        names = {path.name for path in self.directory.iterdir() if not atomic.is_partial(path)}
+        foreign = sorted(names - OWN)
         if foreign:
             raise RunError(
-                f"{self.directory} holds {foreign[0]}, which no run of Floatscope wrote: nothing there "
-                "is overwritten",
-                "Choose another --out, or move what is yours out of it.",
+                f"{self.directory} holds {foreign[0]}, which Floatscope did not write: nothing is "
+                "overwritten",
+                "Choose another --out, or move your own files elsewhere.",
             )
-        if "run.json" not in there:
+        if "run.json" not in names:
             return
-        here = self.directory.resolve()
-        why = "where this program runs" if Path.cwd().is_relative_to(here) else ""
+        real_path = self.directory.resolve()
+        why = "where this program runs" if Path.cwd().is_relative_to(real_path) else ""
         why = "a link" if self.directory.is_symlink() or self._replaced.is_symlink() else why
         if why:
             raise RunError(
                 f"{self.directory} is {why}: it cannot be moved aside",
-                "Start from another directory, and name the run's own.",
+                "Run the command from another directory, and give the run's real path.",
             )
-        with lock.held(self.directory / "run.lock"):
+        with lock.hold(self.directory / "run.lock"):
             try:
                 self._replaced.mkdir(exist_ok=True)
-                here.rename(self._replaced / f"{os.getpid()}-{time.time_ns()}")
+                real_path.rename(self._replaced / f"{os.getpid()}-{time.time_ns()}")
             except OSError as error:
                 raise atomic.unwritable(self.directory, error) from error
 
@@ -262,8 +263,8 @@ class Run:
 
     @property
     def _replaced(self) -> Path:
-        here = self.directory.resolve()
-        return here.with_name(f".{here.name}.replaced")
+        real_path = self.directory.resolve()
+        return real_path.with_name(f".{real_path.name}.replaced")
 
     def forget_replaced(self) -> None:
         """Remove the runs that this one has replaced, as named by `_move_aside`."""
@@ -278,7 +279,7 @@ class Run:
     def survey(self, plan: Plan) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
         """Return the sidecars of finished shards, and the reason for each damaged one."""
         lying, keys = self.shards.ids(), plan.keys()
-        done: dict[str, dict[str, Any]] = {}
+        sidecars: dict[str, dict[str, Any]] = {}
         redo: dict[str, str] = {}
         sources = dict(self.sources)
         for shard in (shard for shard in keys if shard in lying):
@@ -287,17 +288,17 @@ class Run:
                 for name, checksum in info["sources"].items():
                     if sources.setdefault(name, checksum) != checksum:
                         raise Damaged(f"it was computed from another {name}")
-                done[shard] = info
+                sidecars[shard] = info
             except Damaged as error:
                 redo[shard] = str(error)
             except OSError as error:
                 redo[shard] = f"its file cannot be read: {error.strerror}"
-        return done, redo
+        return sidecars, redo
 
     def note(self, event: str, **details: Any) -> Event:
         """Append an event to the log, and pass it to the listener."""
-        now = datetime.now(UTC).isoformat(timespec="milliseconds")
-        entry = {"time": now, "event": event, **details}
+        timestamp = datetime.now(UTC).isoformat(timespec="milliseconds")
+        entry = {"time": timestamp, "event": event, **details}
         line = json.dumps(entry, ensure_ascii=False) + "\n"
         try:
             untrusted.append(self.log, line.encode("utf-8", "backslashreplace"))
@@ -317,20 +318,20 @@ class Run:
             raise _damaged(path, error) from error
 
 
-def require_run(asked: dict[str, Any], path: Path) -> dict[str, Any]:
+def require_run(content: dict[str, Any], path: Path) -> dict[str, Any]:
     """Check the content of a run.json, or say why this version cannot read it."""
-    if asked.get("schema") != SCHEMA:
+    if content.get("schema") != SCHEMA:
         raise RunError(
-            f"{path} has schema {asked.get('schema')!r:.80}; this version of Floatscope reads schema "
+            f"{path} has schema {content.get('schema')!r:.80}; this version of Floatscope reads schema "
             f"{SCHEMA}",
             "Use the version that wrote it, or another --out.",
         )
     try:
-        untrusted.require_fields(asked, _RUN)
-        untrusted.texts(asked, "sources")
+        untrusted.require_fields(content, _RUN)
+        untrusted.texts(content, "sources")
     except untrusted.Unreadable as error:
         raise _damaged(path, error) from error
-    return asked
+    return content
 
 
 def _require_manifest(manifest: dict[str, Any], path: Path) -> None:
@@ -346,6 +347,6 @@ def _require_manifest(manifest: dict[str, Any], path: Path) -> None:
 
 def _damaged(path: Path, error: untrusted.Unreadable) -> Unreadable:
     return Unreadable(
-        f"{path} is damaged: it {error.what}",
-        "Run the same command again with --resume: it is written anew, the shards are kept.",
+        f"{path} is damaged: it {error.problem}",
+        "Run the same command again with --resume: it is written again, and the shards are kept.",
     )

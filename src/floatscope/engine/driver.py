@@ -17,7 +17,7 @@ from ..errors import FloatscopeError, RunError, UsageError
 from . import manifest
 from .directory import Event, Run
 from .hanging import PATIENCE, SHARD_LIMIT, Limits
-from .interrupt import once
+from .interrupt import interrupt_once
 from .jobs import Done, Engine, Failed, Job, JobQueue, Lost, Report
 from .local import LocalWorkers, run_in_process
 from .plan import Plan
@@ -29,13 +29,13 @@ from .work import error_of
 
 @dataclass(frozen=True)
 class Summary:
-    """The result of one call. `kept` shards existed before, `computed` ones are new."""
+    """The result of one call. `reused` shards existed before, `computed` ones are new."""
 
     directory: Path
     shards: int
-    kept: int
+    reused: int
     computed: int
-    redone: dict[str, str]  # shard → why what was there did not count
+    redone: dict[str, str]  # shard → why its stored file did not count
     left_out: list[dict[str, Any]]
     seconds: float
 
@@ -78,40 +78,45 @@ def execute(
     started = time.monotonic()
     run = Run(directory)
     run.listener = on_event
-    with once(), run.claim(plan, resume=resume, overwrite=overwrite, about=about or {}):
-        done, redo = run.survey(plan)
-        for info in done.values():
+    with interrupt_once(), run.claim(plan, resume=resume, overwrite=overwrite, about=about or {}):
+        sidecars, redo = run.survey(plan)
+        for info in sidecars.values():
             run.pin(info["sources"])
         run.pin(sources or {})
         for name, data in (files or {}).items():
             run.write_pinned(name, data)
-        here: dict[str, Any] = {"directory": os.path.abspath(run.directory), "sources": run.sources}
+        run_context: dict[str, Any] = {
+            "directory": os.path.abspath(run.directory),
+            "sources": run.sources,
+        }
         # on one machine; Ray limits each itself
-        here["workers"] = workers if engine == "local" else 1
-        plan = replace(plan, context={**plan.context, **here})
-        kept = len(done)
-        driver = _Driver(run, plan, done, progress)
-        if kept < len(plan.shards):
+        run_context["workers"] = workers if engine == "local" else 1
+        plan = replace(plan, context={**plan.context, **run_context})
+        reused = len(sidecars)
+        driver = _Driver(run, plan, sidecars, progress)
+        if reused < len(plan.shards):
             (run.directory / "manifest.json").unlink(missing_ok=True)
-            run.note("started", engine=engine, workers=workers, kept=kept, of=len(plan.shards))
+            run.note("started", engine=engine, workers=workers, kept=reused, of=len(plan.shards))
             for shard, why in redo.items():
                 run.note("redo", shard=shard, why=why)
             driver.drive(crew)
         driver.report()
         before = run.manifest() or {}
-        if before.get("result") != manifest.result(plan, done):
-            run.note("finished", shards=len(done), computed=len(done) - kept)
+        if before.get("result") != manifest.result(plan, sidecars):
+            run.note("finished", shards=len(sidecars), computed=len(sidecars) - reused)
             if (run.directory / "manifest.json").exists() and not before:
                 run.note("rebuilt", what="manifest.json", why="it could not be read")
-            atomic.write_json(run.directory / "manifest.json", manifest.compose(run, plan, done))
+            atomic.write_json(
+                run.directory / "manifest.json", manifest.compose(run, plan, sidecars)
+            )
         run.forget_replaced()
     return Summary(
         directory=run.directory,
-        shards=len(done),
-        kept=kept,
-        computed=len(done) - kept,
+        shards=len(sidecars),
+        reused=reused,
+        computed=len(sidecars) - reused,
         redone=redo,
-        left_out=manifest.left_out(plan, done),
+        left_out=manifest.left_out(plan, sidecars),
         seconds=time.monotonic() - started,
     )
 
@@ -145,14 +150,14 @@ class _Driver:
         self,
         run: Run,
         plan: Plan,
-        done: dict[str, dict[str, Any]],
+        sidecars: dict[str, dict[str, Any]],
         progress: Callable[[RunProgress], None] | None,
     ) -> None:
-        self.run, self.plan, self.done, self.progress = run, plan, done, progress
-        self.meter = Meter(len(plan.shards), already=len(done))
+        self.run, self.plan, self.sidecars, self.progress = run, plan, sidecars, progress
+        self.meter = Meter(len(plan.shards), already=len(sidecars))
         self.error: FloatscopeError | None = None
         keys = plan.keys()
-        todo = [shard for shard in plan.shards if shard.id not in done]
+        todo = [shard for shard in plan.shards if shard.id not in sidecars]
         self.queue = JobQueue(Job(shard.id, shard.spec, keys[shard.id]) for shard in todo)
 
     def drive(self, engine: Engine) -> None:
@@ -165,7 +170,7 @@ class _Driver:
                 self.report()
         except KeyboardInterrupt:
             message = (
-                f"stopped: {len(self.done)} of {len(self.plan.shards)} shards are stored in "
+                f"stopped: {len(self.sidecars)} of {len(self.plan.shards)} shards are stored in "
                 f"{self.run.directory}. Run it again with --resume, and without --overwrite, to go on "
                 "from there."
             )
@@ -209,27 +214,27 @@ class _Driver:
             self.run.note("waiting", why=report.reason)
 
     def _store(self, report: Done) -> None:
-        if report.shard in self.done:
+        if report.shard in self.sidecars:
             return
         try:
             sources = sources_of(report.data)
-            if sources and not all(info["sources"] for info in self.done.values()):
+            if sources and not all(info["sources"] for info in self.sidecars.values()):
                 raise RunError(
-                    f"shards in {self.run.directory} do not say what they were computed from: nothing is "
-                    "added to them",
-                    "Choose another --out, or begin anew (--overwrite).",
+                    f"shards in {self.run.directory} have no record of their sources: no shards "
+                    "are added",
+                    "Choose another --out, or start again with --overwrite.",
                 )
             self.run.pin(sources)
         except RunError as error:
             self.meter.lose(report.shard)
-            self.run.note("refused", shard=report.shard, why=error.what)
+            self.run.note("refused", shard=report.shard, why=error.problem)
             self._fail(error)
             return
         try:
             info = self.run.shards.write(report.shard, report.data)
         except OSError as error:
             raise atomic.unwritable(self.run.shards.path(report.shard), error) from error
-        self.done[report.shard] = info
+        self.sidecars[report.shard] = info
         self.meter.finish(report.shard, report.seconds)
         spent = round(report.seconds, 3)
         self.run.note("stored", shard=report.shard, sha256=info["sha256"], seconds=spent)
@@ -246,8 +251,8 @@ class _Driver:
         self.meter.begin(shard)
         self.report()
 
-    def tick(self, shard: str, done: float, total: float) -> None:
-        self.meter.tick(shard, done, total)
+    def tick(self, shard: str, completed: float, total: float) -> None:
+        self.meter.tick(shard, completed, total)
         self.report()
 
     def report(self) -> None:

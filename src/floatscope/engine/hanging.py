@@ -32,7 +32,7 @@ class Limits:
             if not seconds > 0:
                 raise UsageError(
                     f"{name} is {seconds:g}, expected a number of seconds above 0",
-                    "Give it some seconds.",
+                    "Give a positive number of seconds.",
                 )
 
     @property
@@ -54,8 +54,8 @@ class ListeningClock:
 
     def elapsed(self) -> float:
         """Return the seconds since the last call in which the driver listened."""
-        now = self._clock()
-        gap, self._last = now - self._last, now
+        timestamp = self._clock()
+        gap, self._last = timestamp - self._last, timestamp
         return min(gap, self._longest)
 
 
@@ -64,12 +64,12 @@ class HangTimer:
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
-        self._started = self._begun = False
+        self._started = self._job_started = False
         self._silent = self._busy = 0.0
 
     def assign(self) -> None:
         """Record that the worker was sent a job."""
-        self._begun = False
+        self._job_started = False
         self._silent = self._busy = 0.0
 
     def heartbeat(self) -> None:
@@ -79,7 +79,7 @@ class HangTimer:
     def begin(self) -> None:
         """Record that the worker has finished loading: the shard's time starts."""
         self.heartbeat()
-        self._begun, self._busy = True, 0.0
+        self._job_started, self._busy = True, 0.0
 
     def advance(self, seconds: float) -> str | None:
         """Add elapsed time; return why the worker counts as hung, or None."""
@@ -89,7 +89,7 @@ class HangTimer:
         if self._silent > patience:
             return f"its worker hung: no sign of life for {patience:g} s (patience of --engine)"
         # The time for loading is limited too, but not by the shard's limit.
-        limit = self._limits.shard if self._begun else max(self._limits.shard, SHARD_LIMIT)
+        limit = self._limits.shard if self._job_started else max(self._limits.shard, SHARD_LIMIT)
         if self._busy > limit:
             return f"its worker took more than {limit:g} s for it (shard_limit of --engine)"
         return None

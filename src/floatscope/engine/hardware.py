@@ -23,6 +23,6 @@ def gpu_names(count: int) -> tuple[str, ...]:
     return tuple(name.strip() for name in names[:count])
 
 
-def least_used(gpus: Sequence[str], taken: Sequence[str | None]) -> str | None:
+def least_used(gpus: Sequence[str], assigned: Sequence[str | None]) -> str | None:
     """Return the GPU with the fewest workers; None without GPUs."""
-    return min(gpus, key=taken.count, default=None)
+    return min(gpus, key=assigned.count, default=None)

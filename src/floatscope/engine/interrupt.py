@@ -10,21 +10,21 @@ from typing import Any
 
 
 @contextmanager
-def once(*, to_the_end: bool = False) -> Iterator[None]:
+def interrupt_once(*, to_the_end: bool = False) -> Iterator[None]:
     """Let the first Ctrl-C interrupt, and ignore further ones during the clean-up.
 
     `to_the_end`: the program ends after an interrupt, and further ones are ignored until then.
     """
-    here = threading.current_thread() is threading.main_thread()
-    if not here or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
-        yield  # someone else's to decide, who may be ourselves
+    in_main_thread = threading.current_thread() is threading.main_thread()
+    if not in_main_thread or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        yield  # another handler decides, possibly an outer call of this function
         return
     interrupted, report = False, sys.unraisablehook
 
     def interrupt(number: int, frame: FrameType | None) -> None:
         nonlocal interrupted
         interrupted = True
-        sys.unraisablehook = _but_for_races(report)
+        sys.unraisablehook = _ignore_race(report)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         raise KeyboardInterrupt
 
@@ -37,12 +37,12 @@ def once(*, to_the_end: bool = False) -> Iterator[None]:
             sys.unraisablehook = report
 
 
-def _but_for_races(report: Callable[[Any], object]) -> Callable[[Any], object]:
-    """Suppress Python's report of a Ctrl-C that arrives in the moment in which it starts to be ignored."""
+def _ignore_race(report: Callable[[Any], object]) -> Callable[[Any], object]:
+    """Wrap the unraisable-error hook so that it ignores a race while the Ctrl-C handler is replaced."""
 
-    def unraisable(happened: Any) -> None:
-        error = happened.exc_value
+    def unraisable(details: Any) -> None:
+        error = details.exc_value
         if not (isinstance(error, OSError) and "race condition" in str(error)):
-            report(happened)
+            report(details)
 
     return unraisable

@@ -82,7 +82,7 @@ class ProgressListener(Protocol):
     def begin(self, shard: str) -> None:
         """Receive the start of a shard."""
 
-    def tick(self, shard: str, done: float, total: float) -> None:
+    def tick(self, shard: str, completed: float, total: float) -> None:
         """Receive how much of a shard is done."""
 
 

@@ -159,7 +159,11 @@ def _work(
     with suppress(EOFError):
         while True:
             job = pipe.recv()
-            send(host.do(job, lambda: send(_BEGUN), lambda done, total: send((done, total))))
+            send(
+                host.do(
+                    job, lambda: send(_BEGUN), lambda completed, total: send((completed, total))
+                )
+            )
 
 
 def _send_heartbeats(send: Callable[[Any], None], seconds: float) -> None:

@@ -22,7 +22,7 @@ _LONGEST = 1 << 12
 
 
 @contextmanager
-def held(path: Path) -> Iterator[None]:
+def hold(path: Path) -> Iterator[None]:
     """Hold the lock, or raise an error that names its holder. Child processes do not inherit it."""
     try:
         file = open_to_append(path)  # without a buffer: a full disk shows at the write
@@ -43,8 +43,8 @@ def held(path: Path) -> Iterator[None]:
             )
         try:
             file.truncate(0)
-            who = {"pid": os.getpid(), "host": socket.gethostname()}
-            file.write(_LOCKED + json.dumps(who).encode())
+            holder = {"pid": os.getpid(), "host": socket.gethostname()}
+            file.write(_LOCKED + json.dumps(holder).encode())
         except OSError as error:
             raise unwritable(path, error) from error
         yield
@@ -54,7 +54,7 @@ def _holder(path: Path) -> str:
     try:
         with opened(path) as file:
             file.seek(len(_LOCKED))
-            who = parse_object(file.read(_LONGEST))
-        return f"process {who['pid']!s:.20} on {who['host']!s:.80}"
+            holder = parse_object(file.read(_LONGEST))
+        return f"process {holder['pid']!s:.20} on {holder['host']!s:.80}"
     except (OSError, ValueError, KeyError):
         return "another process"

@@ -10,25 +10,29 @@ from .directory import Run
 from .plan import SCHEMA, Plan
 
 
-def result(plan: Plan, done: dict[str, dict[str, Any]]) -> dict[str, Any]:
+def result(plan: Plan, sidecars: dict[str, dict[str, Any]]) -> dict[str, Any]:
     """Return the part that is the same for every run of the plan."""
     shards = [
-        {"shard": shard.id, **{name: done[shard.id][name] for name in ("sha256", "bytes")}}
+        {"shard": shard.id, **{name: sidecars[shard.id][name] for name in ("sha256", "bytes")}}
         for shard in plan.shards
     ]
     return {
         "fingerprint": plan.fingerprint,
         "shards": shards,
         "bytes": sum(shard["bytes"] for shard in shards),
-        "left_out": left_out(plan, done),
+        "left_out": left_out(plan, sidecars),
     }
 
 
-def left_out(plan: Plan, done: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
+def left_out(plan: Plan, sidecars: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
     """Return what planning left out, then what each shard did, in the plan's order."""
-    missing: list[dict[str, Any]] = [{"shard": None, "what": what} for what in plan.left_out]
+    missing: list[dict[str, Any]] = [
+        {"shard": None, "what": omission} for omission in plan.left_out
+    ]
     for shard in plan.shards:
-        missing += [{"shard": shard.id, "what": what} for what in done[shard.id]["left_out"]]
+        missing += [
+            {"shard": shard.id, "what": omission} for omission in sidecars[shard.id]["left_out"]
+        ]
     return missing
 
 
@@ -46,6 +50,6 @@ def history(run: Run) -> dict[str, Any]:
     return {"starts": starts, "redone": redone, "lost": lost, "ended": last}
 
 
-def compose(run: Run, plan: Plan, done: dict[str, dict[str, Any]]) -> dict[str, Any]:
+def compose(run: Run, plan: Plan, sidecars: dict[str, dict[str, Any]]) -> dict[str, Any]:
     """Return the complete manifest."""
-    return {"schema": SCHEMA, "result": result(plan, done), "history": history(run)}
+    return {"schema": SCHEMA, "result": result(plan, sidecars), "history": history(run)}

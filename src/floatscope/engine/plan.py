@@ -80,11 +80,11 @@ class Plan:
     def __post_init__(self) -> None:
         object.__setattr__(self, "request", as_json(self.request, "the request"))
         object.__setattr__(self, "left_out", tuple(as_json(self.left_out, "left_out")))
-        seen: set[str] = set()
+        ids: set[str] = set()
         for shard in self.shards:
-            if shard.id.casefold() in seen:  # some file systems do not tell A from a
+            if shard.id.casefold() in ids:  # some file systems do not tell A from a
                 raise UsageError(f"two shards are called {shard.id}", "Give each its own id.")
-            seen.add(shard.id.casefold())
+            ids.add(shard.id.casefold())
 
     @property
     def question(self) -> str:
@@ -108,13 +108,13 @@ def is_name(text: str) -> bool:
     return _SAFE.fullmatch(text) is not None
 
 
-def as_json(value: Any, what: str) -> Any:
+def as_json(value: Any, label: str) -> Any:
     """Return the value after a round trip through JSON: tuples become lists, keys text; NaN is refused."""
     try:
         return json.loads(json.dumps(value, allow_nan=False))
     except (TypeError, ValueError) as error:
         raise UsageError(
-            f"{what} cannot be written as JSON: {error}",
+            f"{label} cannot be written as JSON: {error}",
             "Use text, finite numbers, booleans, None, lists and dictionaries.",
         ) from error
 
@@ -152,8 +152,8 @@ def differences(old: Any, new: Any, where: str) -> Iterable[str]:
 
 def listed(differing: Sequence[str]) -> str:
     """Join the first of these lines, and count the others."""
-    more = f"; and {len(differing) - _SHOWN} more" if len(differing) > _SHOWN else ""
-    return "; ".join(differing[:_SHOWN]) + more
+    suffix = f"; and {len(differing) - _SHOWN} more" if len(differing) > _SHOWN else ""
+    return "; ".join(differing[:_SHOWN]) + suffix
 
 
 def _short(value: Any) -> str:

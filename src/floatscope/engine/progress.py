@@ -12,7 +12,7 @@ from typing import NamedTuple
 class RunProgress(NamedTuple):
     """The argument of a progress callback."""
 
-    done: int  # shards stored, those of earlier runs among them
+    completed: int  # shards stored, those of earlier runs among them
     total: int
     fractions: Mapping[str, float]  # of the shards in flight: how far each has come
     rate: float | None  # shards a second, in this run; None before anything is known
@@ -36,10 +36,10 @@ class Meter:
             self._start = self._clock()
         self._fractions[shard] = 0.0
 
-    def tick(self, shard: str, done: float, of: float) -> None:
+    def tick(self, shard: str, completed: float, total: float) -> None:
         """Record the progress of a shard."""
-        if shard in self._fractions and of > 0:
-            self._fractions[shard] = min(max(done / of, 0.0), 1.0)
+        if shard in self._fractions and total > 0:
+            self._fractions[shard] = min(max(completed / total, 0.0), 1.0)
 
     def lose(self, shard: str) -> None:
         """Discard the progress of a shard whose worker died."""
@@ -54,11 +54,11 @@ class Meter:
 
     def state(self) -> RunProgress:
         """Return the progress."""
-        done = self.already + self.fresh
+        completed = self.already + self.fresh
         worked = self.fresh + sum(self._fractions.values())
         passed = 0.0 if self._start is None else self._clock() - self._start
         rate = worked / passed if worked and passed > 0 else None
-        left = 0.0 if done == self.total else None
+        seconds_left = 0.0 if completed == self.total else None
         if rate is not None:
-            left = max(self.total - self.already - worked, 0.0) / rate
-        return RunProgress(done, self.total, dict(self._fractions), rate, left)
+            seconds_left = max(self.total - self.already - worked, 0.0) / rate
+        return RunProgress(completed, self.total, dict(self._fractions), rate, seconds_left)

@@ -32,20 +32,20 @@ class Cluster:
 
     def check(self) -> None:
         """Raise RunError if the head, all machines or this machine have left. Queries every five seconds."""
-        now = time.monotonic()
-        if now - self._queried < _CHECK_SECONDS:
+        timestamp = time.monotonic()
+        if timestamp - self._queried < _CHECK_SECONDS:
             return
-        if now - self._queried > _HEAD_SECONDS:  # this machine slept, or its disk was slow
-            self._answered = now
-        self._queried = now
+        if timestamp - self._queried > _HEAD_SECONDS:  # this machine slept, or its disk was slow
+            self._answered = timestamp
+        self._queried = timestamp
         if self._query is None or not self._query.is_alive():
             self._query = threading.Thread(target=self._ask, daemon=True)
             self._query.start()
-        if now - self._answered > _HEAD_SECONDS:
-            raise lost_cluster("its head no longer answers")
+        if timestamp - self._answered > _HEAD_SECONDS:
+            raise cluster_error("its head no longer answers")
         if self._machines is not None and self._node not in (None, *self._machines):
             reason = "this machine is no longer a part of it"
-            raise lost_cluster(reason if self._machines else "no machine is left")
+            raise cluster_error(reason if self._machines else "no machine is left")
 
     def free(self) -> str:
         """Describe the CPUs and GPUs available to another worker, as of the latest answer."""
@@ -78,11 +78,11 @@ def run_in_thread(ray: Any, steps: list[Callable[[], None]]) -> None:
         atexit.unregister(ray.shutdown)
 
 
-def lost_cluster(reason: str) -> RunError:
+def cluster_error(reason: str) -> RunError:
     """Return the error for a lost cluster."""
     return RunError(
         f"the Ray cluster is lost: {reason}",
-        "What was stored is kept: start Ray again, then run it again with --resume.",
+        "Stored shards are kept: restart Ray, then run the command again with --resume.",
     )
 
 

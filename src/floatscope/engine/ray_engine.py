@@ -17,7 +17,7 @@ from ..errors import RunError
 from .hanging import HangTimer, Limits, ListeningClock
 from .jobs import Done, Failed, Job, JobQueue, ProgressListener, Report, Reports, Waiting
 from .plan import Plan
-from .ray_cluster import Cluster, check_address, import_ray, lost_cluster, run_in_thread
+from .ray_cluster import Cluster, check_address, cluster_error, import_ray, run_in_thread
 from .work import WorkerHost
 
 _POLL_SECONDS = 0.5
@@ -65,7 +65,7 @@ class RayWorkers:
         try:
             yield from self._run(ray, plan, queue, listener, actors)
         except ConnectionError as error:
-            raise lost_cluster(str(error)) from error
+            raise cluster_error(str(error)) from error
         finally:
             run_in_thread(ray, [actor.end for actor in actors] + [ray.shutdown] * starts_ray)
 
@@ -136,7 +136,7 @@ class RayWorkers:
                     if succeeded and (job := queue.take()):
                         actor.assign(job)
                     last_active = time.monotonic()
-                waiting = sum(len(one.data) for one in reports if isinstance(one, Done))
+                waiting = sum(len(report.data) for report in reports if isinstance(report, Done))
                 if waiting > _BUFFERED_BYTES:
                     yield from reports
                     reports = []
@@ -146,8 +146,8 @@ class RayWorkers:
                     if failed_starts > _FAILED_STARTS:
                         yield from reports
                         raise RunError(
-                            f"Ray workers end before they start: {actor.end_reason[-500:]}",
-                            "Floatscope must be installed, in this version, on every machine.",
+                            f"Ray workers stop before they are ready: {actor.end_reason[-500:]}",
+                            "Install this version of Floatscope on every machine.",
                         )
                 elif actor.job:
                     last_active = time.monotonic()
@@ -176,8 +176,8 @@ class _Remote:
         return True
 
     def do(self, job: Job) -> Done | Failed:
-        def tick(done: float = 0.0, total: float = 1.0) -> None:
-            self._progress = (job.shard, done, total)
+        def tick(completed: float = 0.0, total: float = 1.0) -> None:
+            self._progress = (job.shard, completed, total)
 
         return self._host.do(job, tick, tick)
 
@@ -198,7 +198,7 @@ class _Actor:
         self._result: Any = None
         self._progress: Any = None
         self._polled_at = 0.0
-        self._begun = False
+        self._job_started = False
         self._timer = HangTimer(limits)
         self.job: Job | None = None
         self.ready = self.dead = False
@@ -213,7 +213,7 @@ class _Actor:
         return [] if self._progress is None else [self._progress]
 
     def assign(self, job: Job) -> None:
-        self.job, self._begun = job, False
+        self.job, self._job_started = job, False
         self._timer.assign()
         self._result = self._handle.do.remote(job)
 
@@ -236,8 +236,8 @@ class _Actor:
                 progress, self._progress = self._ray.get(self._progress), None
                 self._timer.heartbeat()
                 if self.job is not None and progress and progress[0] == self.job.shard:
-                    if not self._begun:
-                        self._begun = True
+                    if not self._job_started:
+                        self._job_started = True
                         self._timer.begin()
                         listener.begin(self.job.shard)
                     listener.tick(*progress)

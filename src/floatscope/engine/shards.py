@@ -63,7 +63,9 @@ def encode(shard: str, key: str, output: Output) -> bytes:
     """Encode an output as the bytes of a shard's file."""
     meta = as_json(output.meta, f"the meta of shard {shard}")
     if not isinstance(meta.get("left_out", []), list):
-        raise UsageError(f"meta['left_out'] of shard {shard} is not a list", "List what and why.")
+        raise UsageError(
+            f"meta['left_out'] of shard {shard} is not a list", "Give a list of {what, why}."
+        )
     packed = {name: _pack(shard, name, output.data[name]) for name in sorted(output.data)}
     frames = {name: _ZSTD.compress(content, asbytes=True) for name, content in packed.items()}
     header = {
@@ -169,10 +171,10 @@ def _places(
         places[name] = start, length, size
         start += length
         unpacked += size
-    whole = file.seek(0, io.SEEK_END)
-    require_ratio(unpacked, whole)
-    if start != whole:
-        raise Unreadable(f"declares {start} bytes and has {whole}")
+    file_size = file.seek(0, io.SEEK_END)
+    require_ratio(unpacked, file_size)
+    if start != file_size:
+        raise Unreadable(f"declares {start} bytes and has {file_size}")
     return places
 
 
@@ -191,9 +193,9 @@ def _digest(file: io.BufferedIOBase) -> str:
 
 def _sidecar(header: dict[str, Any], digest: str, size: int) -> dict[str, Any]:
     """Return the facts about a shard that are known without decoding it."""
-    kept = {name: header[name] for name in ("schema", "shard", "key", "sources")}
+    facts = {name: header[name] for name in ("schema", "shard", "key", "sources")}
     left_out = header["meta"].get("left_out", [])
-    return {**kept, "sha256": digest, "bytes": size, "left_out": left_out}
+    return {**facts, "sha256": digest, "bytes": size, "left_out": left_out}
 
 
 class Shards:
@@ -218,7 +220,7 @@ class Shards:
 
     def write(self, shard: str, data: bytes) -> dict[str, Any]:
         """Store encoded bytes, then the sidecar that makes them count; return the sidecar."""
-        # An old sidecar beside a new file would only cost a second computation, but why.
+        # An old sidecar beside a new file would only cause a second computation.
         self.sidecar(shard).unlink(missing_ok=True)
         atomic.write(self.path(shard), data)
         header, _ = _header(io.BytesIO(data))
@@ -257,7 +259,7 @@ class Shards:
         if info != _sidecar(header, digest, size):
             raise Damaged("its sidecar and its file disagree")
         if info["schema"] != SCHEMA or info["shard"] != shard:
-            raise Damaged("it is another shard, or another version's")
+            raise Damaged("it is another shard, or another version wrote it")
         if key is not None and info["key"] != key:
             raise Damaged("it answers another request")
         return dict(info)
@@ -320,27 +322,27 @@ class Shards:
     def _require_digest(self, shard: str, file: io.BufferedIOBase, digest: str) -> None:
         """Hash the open file, unless it was hashed before and has not changed since."""
         state = os.fstat(file.fileno())
-        seen = (
+        version = (
             digest,
             (state.st_dev, state.st_ino, state.st_size, state.st_mtime_ns, state.st_ctime_ns),
         )
-        if self._verified.get(shard) == seen:
+        if self._verified.get(shard) == version:
             return
         if _digest(file) != digest:
             raise Damaged("its file has changed since it was written")
-        self._verified[shard] = seen
+        self._verified[shard] = version
 
 
 def _is_like(last: xr.Dataset, described: dict[str, Any], arrays: dict[str, np.ndarray]) -> bool:
     """Tell whether a dataset has these dimensions, sizes, attributes and coordinates; values may differ."""
     for name, about in described["variables"].items():
-        known, array = last.variables[name], arrays[name]
-        if list(known.dims) != about["dims"] or known.shape != array.shape:
+        variable, array = last.variables[name], arrays[name]
+        if list(variable.dims) != about["dims"] or variable.shape != array.shape:
             return False
-        if known.attrs != about["attrs"] or (name in last.coords) != about["coordinate"]:
+        if variable.attrs != about["attrs"] or (name in last.coords) != about["coordinate"]:
             return False
         if about["coordinate"] and not (
-            known.dtype == array.dtype and np.array_equal(known.values, array)
+            variable.dtype == array.dtype and np.array_equal(variable.values, array)
         ):
             return False
     return True

@@ -52,12 +52,12 @@ def limit_rate(tick: Tick) -> Tick:
     """Pass on at most ten ticks a second, because each crosses a process boundary."""
     last = float("-inf")
 
-    def limited(done: float, total: float) -> None:
+    def limited(completed: float, total: float) -> None:
         nonlocal last
-        now = time.monotonic()
-        if now - last >= _SECONDS_BETWEEN_TICKS:
-            last = now
-            tick(float(done), float(total))
+        timestamp = time.monotonic()
+        if timestamp - last >= _SECONDS_BETWEEN_TICKS:
+            last = timestamp
+            tick(float(completed), float(total))
 
     return limited
 
@@ -67,7 +67,7 @@ def describe_failure(error: Exception) -> Failure:
     is_floatscope = isinstance(error, FloatscopeError)
     return Failure(
         class_path=f"{type(error).__module__}:{type(error).__qualname__}",
-        message=error.what if isinstance(error, FloatscopeError) else str(error),
+        message=error.problem if isinstance(error, FloatscopeError) else str(error),
         remedy=error.remedy if isinstance(error, FloatscopeError) else "",
         traceback="".join(traceback.format_exception(error)),
         is_floatscope=is_floatscope,

@@ -10,7 +10,7 @@ from ..errors import UsageError
 from ..models import Model
 
 _LENGTHS = ("max_gen_toks", "max_new_tokens", "max_tokens", "max_completion_tokens")
-_ONLY_WHEN_WARM = ("top_p", "top_k", "min_p")  # say nothing about greedy decoding
+_ONLY_WHEN_WARM = ("top_p", "top_k", "min_p")  # without effect in greedy decoding
 
 
 @dataclass(frozen=True)
@@ -22,24 +22,24 @@ class GenerationRequest:
     temperature: float | None = None  # None: the sampler's own
 
     @classmethod
-    def of(cls, asked: Mapping[str, Any]) -> "GenerationRequest":
+    def from_kwargs(cls, settings: Mapping[str, Any]) -> "GenerationRequest":
         """Read the settings as the harness does: a temperature above 0 implies `do_sample`."""
-        left = dict(asked)
-        until = left.pop("until", None) or ()
-        lengths = [value for name in _LENGTHS if (value := left.pop(name, None)) is not None]
-        warm = float(left.pop("temperature", None) or 0.0)
-        if left.pop("do_sample", None) is False:
-            warm = 0.0
-        refused = [name for name in left if warm or name not in _ONLY_WHEN_WARM]
+        remaining = dict(settings)
+        until = remaining.pop("until", None) or ()
+        lengths = [value for name in _LENGTHS if (value := remaining.pop(name, None)) is not None]
+        temperature = float(remaining.pop("temperature", None) or 0.0)
+        if remaining.pop("do_sample", None) is False:
+            temperature = 0.0
+        refused = [name for name in remaining if temperature or name not in _ONLY_WHEN_WARM]
         if refused:
             raise UsageError(
-                f"the task asks for {refused[0]} = {left[refused[0]]!r} in generation",
+                f"the task asks for {refused[0]} = {remaining[refused[0]]!r} in generation",
                 "Floatscope's samplers have no such option: take it out of generation_kwargs.",
             )
         return cls(
             until=(until,) if isinstance(until, str) else tuple(until),
             length=int(lengths[0]) if lengths else None,
-            temperature=warm or None,
+            temperature=temperature or None,
         )
 
     def sampler(self, base: AnySampler, occurrence: int = 0) -> AnySampler:
@@ -53,9 +53,9 @@ class GenerationRequest:
 
     def text(self, model: Model, ids: Sequence[int]) -> str:
         """Return the answer, up to the first stop string."""
-        kept = [i for i in ids[: self.length] if i != model.mask_id]
-        text = model.text(kept)
-        ends = [at for stop in self.until if stop and (at := text.find(stop)) >= 0]
+        tokens = [i for i in ids[: self.length] if i != model.mask_id]
+        text = model.text(tokens)
+        ends = [end for stop in self.until if stop and (end := text.find(stop)) >= 0]
         return text[: min(ends)] if ends else text
 
 
@@ -74,20 +74,22 @@ def resized(sampler: AnySampler, length: int) -> AnySampler:
     return replace(sampler, length=length, steps=steps, block_length=block)
 
 
-def sampler_from(model: Model, given: Any, options: Mapping[str, Any], seed: int) -> AnySampler:
+def sampler_from(
+    model: Model, name_or_sampler: Any, options: Mapping[str, Any], seed: int
+) -> AnySampler:
     """Return a sampler by its name and fields, or as given; by default the one that fits the model."""
     options = {name: value for name, value in options.items() if value is not None}
-    if isinstance(given, AnySampler):
+    if isinstance(name_or_sampler, AnySampler):
         if options:
             raise UsageError(
-                f"{', '.join(options)} beside a sampler", "Put them into the sampler itself."
+                f"{', '.join(options)} given with a sampler", "Set them in the sampler."
             )
-        return given
-    name = given or default_name(model)
+        return name_or_sampler
+    name = name_or_sampler or default_name(model)
     if name in SAMPLERS:
-        known = [field.name for field in fields(SAMPLERS[name])]
+        field_names = [field.name for field in fields(SAMPLERS[name])]
         for option in options:
-            if option not in known:
-                raise UsageError(f"{name} takes no {option}", f"It has: {', '.join(known)}.")
+            if option not in field_names:
+                raise UsageError(f"{name} takes no {option}", f"It has: {', '.join(field_names)}.")
     sampler: AnySampler = sampler_of(name, {"seed": seed, **options}, [])
     return sampler

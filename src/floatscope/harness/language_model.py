@@ -73,7 +73,7 @@ class FloatscopeLM(TextLM):
             model = load(model, adapter=adapter, dtype=dtype or "auto", device=device)
         elif adapter or device or dtype:
             raise UsageError(
-                "adapter, device or dtype beside a loaded model", "Give them to load(...)."
+                "adapter, device or dtype given with a loaded model", "Give them to load(...)."
             )
         super().__init__(model)
         self.sampler = sampler_from(model, sampler, options, seed)
@@ -87,27 +87,31 @@ class FloatscopeLM(TextLM):
         self._cut = 0  # contexts cut so far in this call
 
     def generate_until(self, requests: list[Instance], disable_tqdm: bool = False) -> list[str]:
-        wishes = [GenerationRequest.of(request.args[1]) for request in requests]
-        seen: Counter[str] = Counter()
-        together: dict[str, tuple[AnySampler, list[int]]] = {}
-        for i, (request, wish) in enumerate(zip(requests, wishes, strict=True)):
-            sampler = wish.sampler(self.sampler, seen[repr(request.args)])
-            seen[repr(request.args)] += 1
-            together.setdefault(sampler.describe(), (sampler, []))[1].append(i)
+        generation_requests = [
+            GenerationRequest.from_kwargs(request.args[1]) for request in requests
+        ]
+        repeats: Counter[str] = Counter()
+        members_by_sampler: dict[str, tuple[AnySampler, list[int]]] = {}
+        for i, (request, generation_request) in enumerate(
+            zip(requests, generation_requests, strict=True)
+        ):
+            sampler = generation_request.sampler(self.sampler, repeats[repr(request.args)])
+            repeats[repr(request.args)] += 1
+            members_by_sampler.setdefault(sampler.describe(), (sampler, []))[1].append(i)
         texts: dict[int, str] = {}
-        with self._at_work("Generating", len(requests), disable_tqdm) as (bar, room):
-            for name, (sampler, members) in together.items():
+        with self._progress("Generating", len(requests), disable_tqdm) as (bar, max_tokens):
+            for name, (sampler, members) in members_by_sampler.items():
                 log.info("%s: %d requests with %s", self.model.name, len(members), name)
-                left = room - sampler.length
-                ids = {i: self._fitted(self._prompt(requests[i].args[0]), left) for i in members}
+                space = max_tokens - sampler.length
+                ids = {i: self._fitted(self._prompt(requests[i].args[0]), space) for i in members}
                 members.sort(key=lambda i: -len(ids[i]))  # like lengths together: little padding
-                for at in range(0, len(members), self.batch_size):
-                    batch = members[at : at + self.batch_size]
+                for start in range(0, len(members), self.batch_size):
+                    batch = members[start : start + self.batch_size]
                     decodings = self.model.generate(
                         [ids[i] for i in batch], sampler, batch_size=self.batch_size
                     )
-                    for i, one in zip(batch, decodings, strict=True):
-                        texts[i] = wishes[i].text(self.model, one.answer_ids)
+                    for i, decoding in zip(batch, decodings, strict=True):
+                        texts[i] = generation_requests[i].text(self.model, decoding.answer_ids)
                         self.cache_hook.add_partial("generate_until", requests[i].args, texts[i])
                     bar.update(len(batch))
         return [texts[i] for i in range(len(requests))]
@@ -122,19 +126,19 @@ class FloatscopeLM(TextLM):
         self,
         requests: list[tuple[tuple[str, str], list[int], list[int]]],
         disable_tqdm: bool = False,
-        **more: Any,
+        **kwargs: Any,
     ) -> list[tuple[float, bool]]:
         answers: list[tuple[float, bool]] = []
         errors: list[float] = []
-        some = 16 * self.batch_size  # enough to stand together by length; then into the cache
-        with self._at_work("Scoring", len(requests), disable_tqdm) as (bar, room):
-            for at in range(0, len(requests), some):
-                batch = requests[at : at + some]
+        chunk = 16 * self.batch_size  # large enough to sort by length; then stored in the cache
+        with self._progress("Scoring", len(requests), disable_tqdm) as (bar, max_tokens):
+            for start in range(0, len(requests), chunk):
+                batch = requests[start : start + chunk]
 
-                def tick(done: int, of: int, at: int = at) -> None:
-                    bar.update(at + done - bar.n)
+                def tick(completed: int, total: int, start: int = start) -> None:
+                    bar.update(start + completed - bar.n)
 
-                pairs = [(self._fitted(c, room - len(t)), t) for _, c, t in batch]
+                pairs = [(self._fitted(c, max_tokens - len(t)), t) for _, c, t in batch]
                 likelihoods = log_likelihoods(
                     self.model,
                     pairs,
@@ -144,11 +148,11 @@ class FloatscopeLM(TextLM):
                     check_greedy=self.check_greedy,
                     progress=tick,
                 )
-                for (args, _, _), one in zip(batch, likelihoods, strict=True):
-                    answers.append((one.value, bool(one.greedy)))
-                    errors.append(one.error)
+                for (args, _, _), likelihood in zip(batch, likelihoods, strict=True):
+                    answers.append((likelihood.value, bool(likelihood.greedy)))
+                    errors.append(likelihood.error)
                     self.cache_hook.add_partial("loglikelihood", args, answers[-1])
-        self._tell_errors(errors)
+        self._log_errors(errors)
         return answers
 
     def loglikelihood_rolling(
@@ -156,9 +160,9 @@ class FloatscopeLM(TextLM):
     ) -> list[float]:
         answers: list[float] = []
         errors: list[float] = []
-        with self._at_work("Scoring texts", len(requests), disable_tqdm) as (bar, _):
+        with self._progress("Scoring texts", len(requests), disable_tqdm) as (bar, _):
             for request in requests:
-                one = rolling_log_likelihood(
+                likelihood = rolling_log_likelihood(
                     self.model,
                     self.tok_encode(request.args[0], add_special_tokens=False),
                     prefix=self.prefix_token_id,
@@ -166,11 +170,11 @@ class FloatscopeLM(TextLM):
                     batch_size=self.batch_size,
                     seed=self.seed,
                 )
-                answers.append(one.value)
-                errors.append(one.error)
-                self.cache_hook.add_partial("loglikelihood_rolling", request.args, one.value)
+                answers.append(likelihood.value)
+                errors.append(likelihood.error)
+                self.cache_hook.add_partial("loglikelihood_rolling", request.args, likelihood.value)
                 bar.update()
-        self._tell_errors(errors)
+        self._log_errors(errors)
         return answers
 
     @property
@@ -194,11 +198,11 @@ class FloatscopeLM(TextLM):
         }
 
     @contextmanager
-    def _at_work(self, what: str, total: int, quiet: bool) -> Iterator[tuple[Any, int]]:
+    def _progress(self, label: str, total: int, quiet: bool) -> Iterator[tuple[Any, int]]:
         """Apply the intervention and show a progress bar; yield the bar and how many tokens fit."""
         force = self.intervention(self.model) if self.intervention else nullcontext()
         self._cut = 0
-        with force, tqdm(total=total, desc=what, disable=quiet or self.rank != 0) as bar:
+        with force, tqdm(total=total, desc=label, disable=quiet or self.rank != 0) as bar:
             probe = encode(self.model, [0])  # any text
             yield bar, self.model.context - (len(prepared(self.model, probe).ids) - 1)
         if self._cut:
@@ -217,7 +221,9 @@ class FloatscopeLM(TextLM):
         self._cut += 1
         return ids[:lead] + ids[len(ids) - room + lead :]
 
-    def _tell_errors(self, errors: list[float]) -> None:
+    def _log_errors(self, errors: list[float]) -> None:
         if any(errors):
-            middle, most = statistics.median(errors), max(errors)
-            log.info("standard error of the bounds: median %.3g, at most %.3g nats", middle, most)
+            median, largest = statistics.median(errors), max(errors)
+            log.info(
+                "standard error of the bounds: median %.3g, at most %.3g nats", median, largest
+            )

@@ -1,4 +1,4 @@
-"""Turn text into tokens, cut as the harness cuts it and spelled as Floatscope spells it.
+"""Turn text into tokens: split as in the harness, encoded as in Floatscope.
 
 Text never becomes special tokens, except where a chat template was applied. No model runs here.
 """

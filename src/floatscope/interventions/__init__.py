@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from .._lazy import lazily
 
 if TYPE_CHECKING:
-    from .base import Intervention, Together
+    from .base import Combined, Intervention
     from .branching import ablated_each
     from .head_outputs import HeadMeans, HeadRows
     from .library import *

@@ -11,7 +11,7 @@ from ..sequences.prompt import Encoded
 KINDS = ("positions", "regions")
 
 
-def partners(own: Encoded, other: Encoded, align: str) -> list[int]:
+def partners(prompt: Encoded, other: Encoded, align: str) -> list[int]:
     """Return, for every position of a prompt, the corresponding position of another prompt, or −1 for none.
 
     With align="regions", the n-th span of a region corresponds to the n-th span of the same region. Spans
@@ -19,21 +19,21 @@ def partners(own: Encoded, other: Encoded, align: str) -> list[int]:
     completely.
     """
     if align == "positions":
-        if len(own.ids) != len(other.ids):
+        if len(prompt.ids) != len(other.ids):
             raise UsageError(
-                f"runs aligned by positions need prompts of one length: this one has {len(own.ids)} "
+                f"runs aligned by positions need prompts of one length: this one has {len(prompt.ids)} "
                 f"tokens, the source {len(other.ids)}",
                 "Use align='regions', or prompts of one length.",
             )
-        return list(range(len(own.ids)))
-    there = _spans(other)
-    found = [-1] * len(own.ids)
-    for name, (first, stop) in _spans(own).items():
-        if name in there:
-            start, end = there[name]
-            for back in range(1, min(stop - first, end - start) + 1):
-                found[stop - back] = end - back
-    return found
+        return list(range(len(prompt.ids)))
+    other_spans = _spans(other)
+    partner = [-1] * len(prompt.ids)
+    for name, (first, stop) in _spans(prompt).items():
+        if name in other_spans:
+            start, end = other_spans[name]
+            for distance in range(1, min(stop - first, end - start) + 1):
+                partner[stop - distance] = end - distance
+    return partner
 
 
 def _spans(prompt: Encoded) -> dict[tuple[str, int], tuple[int, int]]:
@@ -41,8 +41,8 @@ def _spans(prompt: Encoded) -> dict[tuple[str, int], tuple[int, int]]:
     spans: dict[tuple[str, int], tuple[int, int]] = {}
     counts: dict[str, int] = {}
     start = 0
-    for region, some in groupby(prompt.regions):
-        end = start + len(list(some))
+    for region, members in groupby(prompt.regions):
+        end = start + len(list(members))
         spans[region, counts.setdefault(region, 0)] = start, end
         counts[region] += 1
         start = end

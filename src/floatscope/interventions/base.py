@@ -1,8 +1,8 @@
 """The base of interventions: settings that can be put in force on a model and removed again.
 
-An `Acting` does the work. It is made anew for every `with` block, is told about each step by the decoding
-loop, and handles every attention call at the attention hook. Several interventions can be in force. The
-first one listed in Together acts first: it sees the call before the others and the output after them.
+An `ActiveIntervention` does the work. Every `with` block makes a new one. The decoding loop notifies it of
+each step, and it handles every attention call at the attention hook. Several interventions can be in force.
+The first one listed in Combined acts first: it sees the call before the others and the output after them.
 """
 
 from collections.abc import Hashable, Iterator
@@ -23,7 +23,7 @@ from ..sequences.prompt import Encoded
 _PROBE = 24  # tokens of the random text on which an intervention must show that it bites
 
 
-class Acting(Edit):
+class ActiveIntervention(Edit):
     """An intervention in force on one model. `state` is None outside a decoding's forwards."""
 
     def __init__(self, model: Model, layers: Choice = None, steps: Choice = None) -> None:
@@ -58,7 +58,10 @@ class Acting(Edit):
     def same_forward(self, state: State) -> Hashable | None:
         """Return the same key for every forward if the intervention uses no hook, else None."""
         kind = type(self)
-        idle = kind.attention is Acting.attention and kind.installed is Acting.installed
+        idle = (
+            kind.attention is ActiveIntervention.attention
+            and kind.installed is ActiveIntervention.installed
+        )
         return () if idle else None
 
     def attention(self, call: attention_hook.Call, proceed: attention_hook.Proceed) -> Tensor:
@@ -90,7 +93,7 @@ class Intervention(Configured):
         with ExitStack() as stack:
             # Not in the middle of another thread's decoding; then it is in force for all of them.
             with attention_hook.lock_network(model.net):
-                with _bare(model):
+                with _suspended(model):
                     self.prove(model)
                 stack.enter_context(self.in_force(model))
             try:
@@ -111,7 +114,7 @@ class Intervention(Configured):
             model (Model): the model to put it in force on.
         """
 
-    def acting(self, model: Model) -> Acting:
+    def acting(self, model: Model) -> ActiveIntervention:
         """Make the object that does the work during one `with` block.
 
         Args:
@@ -160,7 +163,7 @@ class Intervention(Configured):
 
 
 @dataclass(frozen=True)
-class Together(Intervention):
+class Combined(Intervention):
     """Apply several interventions at once; each sees the changes of those listed before it.
 
     Args:
@@ -175,7 +178,7 @@ class Together(Intervention):
 
     def check(self, model: Model) -> None:
         if not self.parts:
-            raise UsageError("Together() of nothing", "Give at least one intervention.")
+            raise UsageError("Combined() has no interventions", "Give at least one intervention.")
         for part in self.parts:
             part.check(model)
 
@@ -195,7 +198,7 @@ class Together(Intervention):
 
 
 @contextmanager
-def _bare(model: Model) -> Iterator[None]:
+def _suspended(model: Model) -> Iterator[None]:
     """Suspend the interventions in force: they are meant for prompts, not for a random text."""
     before, model.edits = model.edits, []
     try:
@@ -219,7 +222,7 @@ def _predictions(model: Model) -> Tensor:
     answer = [] if model.mask_id is None else [model.mask_id] * 4
     canvas = torch.tensor([[*prompt.ids, *answer]], device=model.device)
     size = canvas.shape[1]
-    state = State.of(model, [prompt], canvas, (size - 4, size), prompt_end=len(prompt.ids))
+    state = State.build(model, [prompt], canvas, (size - 4, size), prompt_end=len(prompt.ids))
     rows = torch.arange(size - 4, size, device=model.device)
     with notify_edits(model, state):
         return model.forward(canvas, rows, state.visible)

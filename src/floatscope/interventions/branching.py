@@ -64,12 +64,12 @@ def ablated_each(
         raise UsageError(
             f"ablated_each: {len(sets)} sets, batch_size = {batch_size}", "Give 1 or more of both."
         )
-    wanted = []
+    ablations = []
     for heads in sets:
         spec = AblateHeads(tuple(heads) or ((0, 0),), to, None, reference, seed)
         spec.check(model)
-        wanted.append(by_layer(heads, model, "ablated_each"))
-    first = [min(one, default=model.n_layers) for one in wanted]
+        ablations.append(by_layer(heads, model, "ablated_each"))
+    first = [min(ablation, default=model.n_layers) for ablation in ablations]
     clean = _Clean(model, ids, rows, frozenset(first))
     fills = Fills(AblateHeads((), to, None, reference, seed), model)
     # One that begins nowhere is the clean forward itself.
@@ -77,10 +77,10 @@ def ablated_each(
     order = sorted(
         (n for n, layer in enumerate(first) if layer < model.n_layers), key=first.__getitem__
     )
-    for at in range(0, len(order), batch_size):
-        some = order[at : at + batch_size]
-        logits[some] = _Branches(
-            clean, fills, [wanted[n] for n in some], first=first[some[0]]
+    for start in range(0, len(order), batch_size):
+        members = order[start : start + batch_size]
+        logits[members] = _Branches(
+            clean, fills, [ablations[n] for n in members], first=first[members[0]]
         ).run()
     return logits
 
@@ -101,7 +101,7 @@ class _Clean:
         self.canvas = torch.tensor([prompt.ids], device=model.device)
         self.rows = torch.tensor(list(rows), device=model.device)
         size = len(prompt.ids)
-        self.state = State.of(model, [prompt], self.canvas, (size, size), prompt_end=size)
+        self.state = State.build(model, [prompt], self.canvas, (size, size), prompt_end=size)
         self.inputs: dict[int, Tensor] = {}
         with ExitStack() as stack:
             stack.enter_context(attention_hook.lock_network(model.net))
@@ -127,12 +127,12 @@ class _Branches:
 
     def run(self) -> Float[Tensor, "n r v"]:
         net, layers = self.clean.model.net, self.clean.layers
-        joining = Counter(min(one) for one in self.sets)
+        joining = Counter(min(ablation) for ablation in self.sets)
         with ExitStack() as stack:
             stack.enter_context(attention_hook.lock_network(net))
             stack.enter_context(attention_hook.attach(net, self._attention))
             for layer in range(self.first):
-                stack.enter_context(_skipped(layers[layer]))
+                stack.enter_context(_identity(layers[layer]))
             for layer, count in joining.items():
                 stack.enter_context(hooked(layers[layer], partial(self._join, layer, count)))
             return self.clean.forward()
@@ -143,18 +143,18 @@ class _Branches:
 
     def _attention(self, call: attention_hook.Call, proceed: attention_hook.Proceed) -> Tensor:
         output = proceed(call)
-        here = [(n, self.sets[n].get(call.layer)) for n in range(len(output))]
-        if any(heads for _, heads in here):
+        ablated = [(n, self.sets[n].get(call.layer)) for n in range(len(output))]
+        if any(heads for _, heads in ablated):
             output = output.clone()
-        for n, heads in here:
+        for n, heads in ablated:
             if heads:
-                filled = self.fills.of(call.layer, heads, self.clean.state, output)
+                filled = self.fills.compute(call.layer, heads, self.clean.state, output)
                 output[n, :, heads] = filled[0]
         return output
 
 
 @contextmanager
-def _skipped(block: nn.Module) -> Iterator[None]:
+def _identity(block: nn.Module) -> Iterator[None]:
     """Replace a layer by the identity; its output is known and inserted later."""
     block.forward = lambda hidden_states, *args, **kwargs: hidden_states
     try:

@@ -32,21 +32,21 @@ class ColumnSums:
     even: Float[Tensor, "b 1 k"]  # the sums, had every row spread its attention evenly
 
     def widened(self, n_key: int) -> "ColumnSums":
-        """Append keys that nobody has seen yet, up to `n_key`."""
+        """Append keys that no row has seen yet, up to `n_key`."""
         new = (0, n_key - self.total.shape[-1])
         return ColumnSums(pad(self.total, new), pad(self.viewers, new), pad(self.even, new))
 
-    def plus(self, now: "ColumnSums") -> "ColumnSums":
+    def plus(self, added: "ColumnSums") -> "ColumnSums":
         """Add the sums of new rows to those of earlier rows, as with a KV cache."""
-        before = self.widened(now.total.shape[-1])
+        before = self.widened(added.total.shape[-1])
         return ColumnSums(
-            before.total + now.total, before.viewers + now.viewers, before.even + now.even
+            before.total + added.total, before.viewers + added.viewers, before.even + added.even
         )
 
-    def of(self, prompts: Sequence[int]) -> "ColumnSums":
+    def select(self, prompts: Sequence[int]) -> "ColumnSums":
         """Select some prompts of the batch."""
-        at = list(prompts)
-        return ColumnSums(self.total[at], self.viewers[at], self.even[at])
+        indices = list(prompts)
+        return ColumnSums(self.total[indices], self.viewers[indices], self.even[indices])
 
     def by(self, rank: str) -> Float[Tensor, "b h k"]:
         """Return the sums ranked by "mass" (sum), "received" (mean over viewers) or "lift" (sum over null).
@@ -75,7 +75,7 @@ def attended(
     else:
         labels = Labels(real.long() - 1, 1, visible.key_is_real.long() - 1, 1)
         _labels[visible] = labels
-    view = View.of(call, visible, labels)
+    view = View.from_call(call, visible, labels)
     view = backend.with_lse(view, lambda: attention_hook.compute_attention(call))
     sums = backend.sums(view, entropy=False, regions=False)
     viewers = _over_viewers(visible, real.double())
@@ -100,11 +100,11 @@ def _over_viewers(visible: Visibility, value: Float[Tensor, "b q"]) -> Float[Ten
 
 
 def top(
-    values: Float[Tensor, "b h k"], there: Bool[Tensor, "b #h k"], k: int
+    values: Float[Tensor, "b h k"], allowed: Bool[Tensor, "b #h k"], k: int
 ) -> Bool[Tensor, "b h k"]:
     """Return the k keys with the largest values among the allowed, or all if there are fewer."""
-    best = values.masked_fill(~there, -torch.inf).topk(k, dim=-1).indices
-    return torch.zeros_like(values, dtype=torch.bool).scatter_(-1, best, True) & there
+    best = values.masked_fill(~allowed, -torch.inf).topk(k, dim=-1).indices
+    return torch.zeros_like(values, dtype=torch.bool).scatter_(-1, best, True) & allowed
 
 
 def heaviest(weight: Float[Tensor, "b h k"], share: float) -> Bool[Tensor, "b h k"]:

@@ -12,7 +12,7 @@ from torch import Tensor
 KINDS = ("random", "matched", "mass")
 
 
-def others(
+def pick_controls(
     kind: str,
     picked: Bool[Tensor, "b h k"],
     pool: Bool[Tensor, "b #h k"],
@@ -32,19 +32,21 @@ def others(
     places = torch.arange(size, device=picked.device)
     # A circle of all keys in random order, one per prompt; each picked key gives way to the next free.
     order = noise.argsort(-1).argsort(-1)[:, None].expand_as(picked)
-    taken = torch.zeros_like(picked)
+    controls = torch.zeros_like(picked)
     for n in range(int(picked.sum(-1).max())):
         is_nth = picked & (picked.cumsum(-1) == n + 1)
-        at = is_nth.float().argmax(-1, keepdim=True)  # (b, h, 1)
+        position = is_nth.float().argmax(-1, keepdim=True)  # (b, h, 1)
         if kind == "random":
-            distance = ((order - order.gather(-1, at)) % size).float()
+            distance = ((order - order.gather(-1, position)) % size).float()
         else:  # left or right of it at the same distance: by chance
-            distance = (places - at).abs() + noise[:, None] / 2
+            distance = (places - position).abs() + noise[:, None] / 2
         nearest = distance.masked_fill(~free, torch.inf).argmin(-1, keepdim=True)
-        one = torch.zeros_like(picked).scatter_(-1, nearest, True) & is_nth.any(-1, keepdim=True)
-        one &= free
-        taken, free = taken | one, free & ~one
-    return taken
+        control = torch.zeros_like(picked).scatter_(-1, nearest, True) & is_nth.any(
+            -1, keepdim=True
+        )
+        control &= free
+        controls, free = controls | control, free & ~control
+    return controls
 
 
 def _as_heavy(
@@ -57,23 +59,23 @@ def _as_heavy(
     than the picked ones, all are taken.
     """
     weight = total.double().cpu()
-    rest = (weight * picked.cpu()).sum(-1)  # (b, h): still to be hidden
+    remaining = (weight * picked.cpu()).sum(-1)  # (b, h): still to be hidden
     weight, key = weight.masked_fill(~free.cpu(), 0).sort(dim=-1, descending=True, stable=True)
-    taken = torch.zeros_like(weight, dtype=torch.bool)
+    chosen = torch.zeros_like(weight, dtype=torch.bool)
     for place in range(
         weight.shape[-1]
     ):  # (one after another: what fits depends on what was taken)
-        fits = (weight[..., place] <= rest) & (weight[..., place] > 0)
-        taken[..., place] = fits
-        rest = rest - torch.where(fits, weight[..., place], 0.0)
-    over = weight.masked_fill(taken | (weight == 0), torch.inf)
+        fits = (weight[..., place] <= remaining) & (weight[..., place] > 0)
+        chosen[..., place] = fits
+        remaining = remaining - torch.where(fits, weight[..., place], 0.0)
+    over = weight.masked_fill(chosen | (weight == 0), torch.inf)
     least = over.argmin(-1, keepdim=True)
-    nearer = over.gather(-1, least) < 2 * rest[..., None]
-    taken = taken.scatter(-1, least, taken.gather(-1, least) | nearer)
-    return torch.zeros_like(taken).scatter_(-1, key, taken).to(picked.device)
+    nearer = over.gather(-1, least) < 2 * remaining[..., None]
+    chosen = chosen.scatter(-1, least, chosen.gather(-1, least) | nearer)
+    return torch.zeros_like(chosen).scatter_(-1, key, chosen).to(picked.device)
 
 
-def as_heavy_at_random(
+def pick_equal_mass(
     picked: Bool[Tensor, "b h k"],
     free: Bool[Tensor, "b h k"],
     weight: Float[Tensor, "b h k"],

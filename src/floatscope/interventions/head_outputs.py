@@ -28,18 +28,18 @@ from .observing import Observer, encoded
 Heads = Sequence[Sequence[int]]  # (layer, head), …
 
 
-def by_layer(heads: Heads, model: Model, what: str) -> dict[int, list[int]]:
+def by_layer(heads: Heads, model: Model, caller: str) -> dict[int, list[int]]:
     """Group pairs of layer and head by layer; negative numbers count from the end."""
     layers: dict[int, set[int]] = {}
     for pair in heads:
         if isinstance(pair, int) or len(pair) != 2:
             raise UsageError(
-                f"{what}: a head is {pair!r:.40}", "Give pairs: heads=((layer, head), …)."
+                f"{caller}: a head is {pair!r:.40}", "Give pairs: heads=((layer, head), …)."
             )
         (layer,) = chosen(pair[0], model.n_layers, "layer")
         (head,) = chosen(pair[1], model.n_heads, "head")
         layers.setdefault(layer, set()).add(head)
-    return {layer: sorted(some) for layer, some in sorted(layers.items())}
+    return {layer: sorted(numbers) for layer, numbers in sorted(layers.items())}
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -138,43 +138,45 @@ class HeadRows:
             heads: pairs ((layer, head), …) to record; None (default) records all.
         """
         several = encoded(model, prompts)
-        every = [(layer, head) for layer in range(model.n_layers) for head in range(model.n_heads)]
-        kept = by_layer(every if heads is None else heads, model, "HeadRows")
-        rows: dict[int, list[Tensor]] = {layer: [] for layer in kept}
+        all_heads = [
+            (layer, head) for layer in range(model.n_layers) for head in range(model.n_heads)
+        ]
+        heads_by_layer = by_layer(all_heads if heads is None else heads, model, "HeadRows")
+        rows: dict[int, list[Tensor]] = {layer: [] for layer in heads_by_layer}
         for prompt in several:
-            seen = _Rows(model, kept)
-            seen.run(prompt, sampler)
-            for layer, parts in seen.parts.items():
+            recorder = _Rows(model, heads_by_layer)
+            recorder.run(prompt, sampler)
+            for layer, parts in recorder.parts.items():
                 rows[layer].append(torch.cat(parts))
         return cls(
-            {layer: tuple(some) for layer, some in rows.items()},
-            kept,
+            {layer: tuple(tensors) for layer, tensors in rows.items()},
+            heads_by_layer,
             tuple(p.ids for p in several),
         )
 
     def __repr__(self) -> str:
-        count = sum(len(one) for one in next(iter(self.rows.values())))
+        count = sum(len(tensor) for tensor in next(iter(self.rows.values())))
         return f"HeadRows({len(self.ids)} prompts, {count} rows, {self._digest})"
 
     @cached_property
     def _digest(self) -> str:
-        return digest(one for some in self.rows.values() for one in some)
+        return digest(tensor for tensors in self.rows.values() for tensor in tensors)
 
 
 class _Rows(Observer):
-    def __init__(self, model: Model, kept: dict[int, list[int]]) -> None:
+    def __init__(self, model: Model, heads: dict[int, list[int]]) -> None:
         super().__init__(model)
-        self.kept = kept
-        self.parts: dict[int, list[Tensor]] = {layer: [] for layer in kept}
+        self.heads = heads
+        self.parts: dict[int, list[Tensor]] = {layer: [] for layer in heads}
 
     def saw(self, state: State, call: attention_hook.Call, output: Tensor) -> None:
-        if call.layer in self.kept:
-            self.parts[call.layer].append(output[0, :, self.kept[call.layer]].clone())
+        if call.layer in self.heads:
+            self.parts[call.layer].append(output[0, :, self.heads[call.layer]].clone())
 
 
 def digest(tensors: "Iterator[Tensor] | Sequence[Tensor]") -> str:
-    """Return a short hash by which the record of a run tells references apart."""
-    made = hashlib.blake2b(digest_size=4)
+    """Return a short hash that identifies a reference in the record of a run."""
+    hasher = hashlib.blake2b(digest_size=4)
     for tensor in tensors:
-        made.update(tensor.detach().double().cpu().contiguous().numpy().tobytes())
-    return made.hexdigest()
+        hasher.update(tensor.detach().double().cpu().contiguous().numpy().tobytes())
+    return hasher.hexdigest()

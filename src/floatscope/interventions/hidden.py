@@ -27,19 +27,19 @@ class Hidden:
         step: int,
         layer: int,
         prompts: Sequence[int],
-        held: Float[Tensor, "b h"],
+        hidden: Float[Tensor, "b h"],
         rows: Float[Tensor, "b h"],
         columns: Float[Tensor, "b h"],
     ) -> None:
         """Add one forward: attention of the hidden columns, rows, and hidden columns, by prompt and head."""
-        self._steps.append((step, layer, list(prompts), torch.stack([held, rows, columns])))
+        self._steps.append((step, layer, list(prompts), torch.stack([hidden, rows, columns])))
 
     @property
     def share(self) -> Float[np.ndarray, "prompt step layer head"]:
         """Share of attention that was hidden; NaN for layers, steps and prompts without a mask."""
-        held, rows, _ = self._arrays()
+        hidden, rows, _ = self._arrays()
         with np.errstate(invalid="ignore"):
-            return held / rows
+            return hidden / rows
 
     @property
     def columns(self) -> Float[np.ndarray, "prompt step layer head"]:
@@ -48,13 +48,13 @@ class Hidden:
 
     def mean(self, prompt: int | None = None, steps: int | None = None) -> dict[str, float]:
         """Return mean share of attention and columns per head, of one prompt's first steps or of all."""
-        held, rows, columns = self._arrays()[
+        hidden, rows, columns = self._arrays()[
             :, slice(prompt, None if prompt is None else prompt + 1)
         ][:, :, :steps]
         if not np.nansum(rows):
             return {SHARE: 0.0, COLUMNS: 0.0}
         return {
-            SHARE: float(np.nansum(held) / np.nansum(rows)),
+            SHARE: float(np.nansum(hidden) / np.nansum(rows)),
             COLUMNS: float(np.nanmean(columns)),
         }
 

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from ..models import Model, attention_hook, parts
 from ..models.select import Choice, chosen
-from .base import Acting, Intervention
+from .base import ActiveIntervention, Intervention
 
 
 @contextmanager
@@ -37,20 +37,20 @@ def hooked(block: nn.Module, change: Callable[[Tensor], Tensor]) -> Iterator[Non
         handle.remove()
 
 
-class ActingLayers(Acting):
+class ActiveLayers(ActiveIntervention):
     """An intervention in force on the input of the chosen layers, or on the outputs of their heads."""
 
     def __init__(
-        self, model: Model, what: str, layers: Choice, heads: Choice, steps: Choice = None
+        self, model: Model, kind: str, layers: Choice, heads: Choice, steps: Choice = None
     ) -> None:
         super().__init__(model, layers, steps)
-        self.what = what
+        self.kind = kind
         self.heads = chosen(heads, model.n_heads, "head")
 
     @contextmanager
     def installed(self) -> Iterator[None]:
         with ExitStack() as stack:
-            for layer in sorted(self.layers) if self.what == "residual" else ():
+            for layer in sorted(self.layers) if self.kind == "residual" else ():
                 block = parts.layers(self.model.net)[layer]
                 stack.enter_context(hooked(block, partial(self._input, layer)))
             yield
@@ -60,28 +60,28 @@ class ActingLayers(Acting):
 
     def attention(self, call: attention_hook.Call, proceed: attention_hook.Proceed) -> Tensor:
         output = proceed(call)
-        if self.what == "residual" or not self.acts(call.layer):
+        if self.kind == "residual" or not self.acts(call.layer):
             return output
         return self.output(call, output)
 
     def residual(self, layer: int, x: Float[Tensor, "b q w"]) -> Float[Tensor, "b q w"]:
-        """Return the changed input of a layer. Here it is zero, which changes any text's logits."""
+        """Return the layer's input set to zero. Subclasses override this."""
         return torch.zeros_like(x)
 
     def output(
         self, call: attention_hook.Call, output: Float[Tensor, "b q h d"]
     ) -> Float[Tensor, "b q h d"]:
-        """Return the changed head outputs of a layer. Here the chosen heads are zero."""
+        """Return the head outputs with the chosen heads set to zero. Subclasses override this."""
         return output.index_fill(2, torch.tensor(self.heads, device=output.device), 0)
 
 
 @dataclass(frozen=True)
-class Blank(Intervention):
-    """Zeros in place of what other interventions change, to prove that they reach it."""
+class ZeroProbe(Intervention):
+    """Set what another intervention changes to zero, to prove that the change reaches the logits."""
 
-    what: str
+    kind: str
     layers: Choice = None
     heads: Choice = None
 
-    def acting(self, model: Model) -> ActingLayers:
-        return ActingLayers(model, self.what, self.layers, self.heads)
+    def acting(self, model: Model) -> ActiveLayers:
+        return ActiveLayers(model, self.kind, self.layers, self.heads)

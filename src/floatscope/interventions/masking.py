@@ -17,7 +17,7 @@ from ..errors import UsageError
 from ..models import Model, Visibility, attention_hook
 from ..models.select import Choice, chosen
 from . import columns, controls
-from .base import Acting, Intervention
+from .base import ActiveIntervention, Intervention
 from .hidden import Hidden
 
 
@@ -31,7 +31,7 @@ class DoesNotFit(UsageError):
     """More columns to hide than the prompt has, or than it leaves for a control.
 
     Args:
-        what: what is wrong.
+        problem: what is wrong.
         remedy: what to do about it.
     """
 
@@ -70,15 +70,15 @@ class Masking(Intervention):
         chosen(self.heads, model.n_heads, "head")
 
 
-class ActingMask(Acting):
+class ActiveMask(ActiveIntervention):
     """A masking in force. `hidden` records what it removed in the latest decoding."""
 
-    def __init__(self, spec: Masking, model: Model, *, looks_first: bool) -> None:
+    def __init__(self, spec: Masking, model: Model, *, preview_first: bool) -> None:
         super().__init__(model, spec.layers, spec.steps)
         self.masking = spec
         self.hidden = Hidden()
-        self.looks_first = looks_first
-        self.looking = False
+        self.preview_first = preview_first
+        self.previewing = False
         self.unmasked: dict[int, columns.ColumnSums] = {}  # by layer, of the first forward
         self.head_ids = chosen(spec.heads, model.n_heads, "head")
         self.heads = None
@@ -88,25 +88,25 @@ class ActingMask(Acting):
 
     # The first forward, once more and without the mask
 
-    def looks(self, state: State) -> bool:
+    def needs_preview(self, state: State) -> bool:
         """Tell whether the first forward must run once more without the mask."""
-        return self.looks_first and state.step == 0 and not state.blind
+        return self.preview_first and state.step == 0 and not state.blind
 
-    def look(self, state: State) -> None:
+    def run_preview(self, state: State) -> None:
         """Record what every layer attends to without this mask.
 
         This takes an extra forward: in a masked forward the upper layers lack what the lower ones hid, so
         the choice would differ from what its controls are compared with.
         """
-        self.state, self.looking, self.unmasked = state, True, {}
+        self.state, self.previewing, self.unmasked = state, True, {}
         try:
             last = torch.tensor([state.canvas.shape[1] - 1], device=state.canvas.device)
             self.model.forward(state.canvas, last, state.visible)
-            self.looked()
+            self.finish_preview()
         finally:
-            self.state, self.looking = None, False
+            self.state, self.previewing = None, False
 
-    def looked(self) -> None:
+    def finish_preview(self) -> None:
         """Choose keys from `unmasked`, which is complete now."""
 
     def begin(self, state: State) -> None:
@@ -114,13 +114,11 @@ class ActingMask(Acting):
             self.hidden = Hidden()
 
     def attention(self, call: attention_hook.Call, proceed: attention_hook.Proceed) -> Tensor:
-        if not self.looking:
+        if not self.previewing:
             return self.masked(call, proceed)
         if call.layer in self.layers:
             self.unmasked[call.layer] = columns.attended(call, self.visible(call))
-        return attention_hook.compute_attention(
-            call
-        )  # those who act later, and whoever looks on, are not meant
+        return attention_hook.compute_attention(call)  # without later handlers and observers
 
     def masked(self, call: attention_hook.Call, proceed: attention_hook.Proceed) -> Tensor:
         """Handle the call of a regular forward."""
@@ -153,23 +151,23 @@ class ActingMask(Acting):
         kind = self.masking.control
         if kind is None:
             return picked
-        wanted, room = picked.sum(-1), (pool & ~picked).sum(-1)  # (b, h)
-        short = ((wanted if kind != "mass" else wanted.clamp(max=1)) > room).nonzero()
+        n_picked, room = picked.sum(-1), (pool & ~picked).sum(-1)  # (b, h)
+        short = ((n_picked if kind != "mass" else n_picked.clamp(max=1)) > room).nonzero()
         if len(short):
             b, h = short[0].tolist()
             raise DoesNotFit(
-                f"no control of {int(wanted[b, h])} other columns fits among the "
+                f"no control of {int(n_picked[b, h])} other columns fits among the "
                 f"{int(room[b, h])} that are left of the prompt",
                 "Hide fewer columns, or use longer prompts.",
             )
         if total is not None and kind == "mass":
             picked = picked.expand_as(total)
-        return controls.others(kind, picked, pool, self._noise(pool), total)
+        return controls.pick_controls(kind, picked, pool, self._noise(pool), total)
 
     def _noise(self, pool: Bool[Tensor, "b 1 k"]) -> Float[Tensor, "b k"]:
-        """Draw a random number for each key from each prompt's own stream.
+        """Draw a random number per key from a generator seeded by each prompt.
 
-        A batch draws the numbers that its prompts would draw alone, and later keys change nothing.
+        The numbers do not depend on the batch or on later keys.
         """
         n_key = pool.shape[-1]
         noise = torch.zeros(len(pool), n_key)
@@ -189,28 +187,28 @@ class ActingMask(Acting):
         call: attention_hook.Call,
         picked: Bool[Tensor, "b #h k"],
         rows: Bool[Tensor, "b q"] | None = None,
-        now: columns.ColumnSums | None = None,
+        sums: columns.ColumnSums | None = None,
     ) -> attention_hook.Call:
-        """Hide these keys in a call. `now` holds the column sums if they are already computed."""
-        return columns.hide(call, self.noted(call, picked, rows, now), rows)
+        """Hide these keys in a call. `sums` holds the column sums if they are already computed."""
+        return columns.hide(call, self.noted(call, picked, rows, sums), rows)
 
     def noted(
         self,
         call: attention_hook.Call,
         picked: Bool[Tensor, "b #h k"],
         rows: Bool[Tensor, "b q"] | None = None,
-        now: columns.ColumnSums | None = None,
+        sums: columns.ColumnSums | None = None,
     ) -> Bool[Tensor, "b _ k"]:
         """Restrict the keys to the chosen heads, and record what they hold."""
         picked = picked if self.heads is None else picked & self.heads
         state = self.state
         if state is not None and not state.blind:
-            now = now or columns.attended(call, state.visible, rows)
-            held, of, count = (
+            sums = sums or columns.attended(call, state.visible, rows)
+            hidden, total, count = (
                 x.expand(-1, self.model.n_heads)[:, self.head_ids]
-                for x in ((now.total * picked).sum(-1), now.total.sum(-1), picked.sum(-1).float())
+                for x in ((sums.total * picked).sum(-1), sums.total.sum(-1), picked.sum(-1).float())
             )
-            self.hidden.add(state.step, call.layer, state.active, held, of, count)
+            self.hidden.add(state.step, call.layer, state.active, hidden, total, count)
         return picked
 
     def report(self, prompt: int, steps: int) -> dict[str, float]:

@@ -42,13 +42,13 @@ class Observer(Watcher):
         """Decode a prompt, or run one forward over it if there is no sampler."""
         with (
             attention_hook.lock_network(self.model.net),
-            attention_hook.attach(self.model.net, self._look),
+            attention_hook.attach(self.model.net, self._observe),
         ):
             if sampler is not None:
                 return decode(self.model, [prompt], sampler, self)[0]
             canvas = lay_out(self.model, [prompt])
             size = canvas.shape[1]
-            state = State.of(
+            state = State.build(
                 *(self.model, [prompt], canvas, (size, size)),
                 prompt_end=size,
                 predicting=(size - 1, size),
@@ -58,7 +58,7 @@ class Observer(Watcher):
                 self.model.forward(canvas, last, state.visible)
         return None
 
-    def _look(self, call: attention_hook.Call, proceed: attention_hook.Proceed) -> Tensor:
+    def _observe(self, call: attention_hook.Call, proceed: attention_hook.Proceed) -> Tensor:
         output = proceed(call)
         if self.state is not None:
             self.saw(self.state, call, output)

@@ -17,7 +17,7 @@ from ..decode.samplers.confidence import Confidence
 from ..decode.state import State, prepared
 from ..errors import ModelError, UsageError
 from ..models import Model
-from .base import Acting, Intervention, probe_text
+from .base import ActiveIntervention, Intervention, probe_text
 
 
 @dataclass(frozen=True)
@@ -45,10 +45,10 @@ class Overruling(Intervention):
         )
 
 
-class ActingOverrule(Acting):
+class ActiveOverrule(ActiveIntervention):
     """An overruling in force. It counts the positions that it changed in each prompt."""
 
-    name = ""  # of the count, in what a decoding says of itself
+    name = ""  # of the count in the decoding's report
 
     def __init__(self, model: Model, step: int) -> None:
         super().__init__(model)
@@ -76,9 +76,9 @@ class ActingOverrule(Acting):
         return {self.name: float(self.count.get(prompt, 0) if reached else 0)}
 
 
-def check_step(step: object, what: str) -> None:
+def check_step(step: object, caller: str) -> None:
     if isinstance(step, bool) or not isinstance(step, int) or step < 0:
-        raise UsageError(f"{what}: step = {step!r}", "Count steps from 0.")
+        raise UsageError(f"{caller}: step = {step!r}", "Count steps from 0.")
 
 
 def _first_step(model: Model) -> np.ndarray:

@@ -6,35 +6,35 @@ from typing import Any
 from ..errors import UsageError, did_you_mean
 from ..models.select import choice_of, value_of
 from ..stats.anchors import RULES
-from .base import Intervention, Together
+from .base import Combined, Intervention
 from .library import INTERVENTIONS
 
 
 def intervention_of(text: str) -> Intervention:
-    """Parse "mask-columns:k=5,rule=excess(3),layers=0:4"; several joined by " + " become Together."""
+    """Parse "mask-columns:k=5,rule=excess(3),layers=0:4"; several joined by " + " become Combined."""
     parts = [_one_intervention(part.strip()) for part in text.replace(";", ",").split(" + ")]
-    return parts[0] if len(parts) == 1 else Together(tuple(parts))
+    return parts[0] if len(parts) == 1 else Combined(tuple(parts))
 
 
 def _one_intervention(text: str) -> Intervention:
-    name, _, rest = text.partition(":")
+    name, _, settings_text = text.partition(":")
     cls = INTERVENTIONS.named(name)
-    known = {f.name: f.default for f in fields(cls)}
+    defaults = {f.name: f.default for f in fields(cls)}
     settings: dict[str, Any] = {}
-    for item in rest.split(",") if rest else []:
+    for item in settings_text.split(",") if settings_text else []:
         key, _, value = item.partition("=")
-        if key not in known or not value:
+        if key not in defaults or not value:
             raise UsageError(
                 f"--intervene {text}: {name} has no such field as {item!r}",
-                f"{did_you_mean(key, known)} It has: {', '.join(known)}.".strip(),
+                f"{did_you_mean(key, defaults)} It has: {', '.join(defaults)}.".strip(),
             )
         if key == "heads" and "." in value:
-            settings[key] = tuple(_head_of(one) for one in value.split("|"))
+            settings[key] = tuple(_head_of(head) for head in value.split("|"))
         elif key in ("layers", "heads", "steps") or key.endswith("positions"):
             settings[key] = choice_of(value.replace("|", ","), key)
         elif key == "rule":
             settings[key] = _rule_of(value)
-        elif known[key] == ():  # names
+        elif defaults[key] == ():  # names
             settings[key] = tuple(value.split("|"))
         else:
             settings[key] = value_of(value)

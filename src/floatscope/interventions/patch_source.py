@@ -77,26 +77,34 @@ class PatchSource:
             layers: layers to record, as a number, a slice or a sequence; all by default.
             steps: steps to record, in the same way; all by default.
         """
-        kept = (keep,) if isinstance(keep, str) else tuple(keep)
-        wrong = [one for one in kept if one not in KINDS]
-        if wrong or not kept:
+        kinds = (keep,) if isinstance(keep, str) else tuple(keep)
+        wrong = [kind for kind in kinds if kind not in KINDS]
+        if wrong or not kinds:
             raise UsageError(f"PatchSource: keep = {keep!r}", f"Use some of {', '.join(KINDS)}.")
-        (one,) = encoded(model, [prompt])
-        seen = _Recorder(model, kept, chosen(layers, model.n_layers, "layer"), steps)
-        with seen.hooked():
-            decoding = seen.run(one, sampler)
-        if not seen.first_row:
+        (encoded_prompt,) = encoded(model, [prompt])
+        recorder = _Recorder(model, kinds, chosen(layers, model.n_layers, "layer"), steps)
+        with recorder.hooked():
+            decoding = recorder.run(encoded_prompt, sampler)
+        if not recorder.first_row:
             raise UsageError(
                 f"PatchSource: steps = {steps} keeps none of the steps that were run",
                 "Choose steps from 0 on.",
             )
-        said = "" if sampler is None else sampler.describe()
-        return cls(one, said, kept, tuple(seen.layers), seen.first_row, seen.tensors, decoding)
+        sampler_text = "" if sampler is None else sampler.describe()
+        return cls(
+            encoded_prompt,
+            sampler_text,
+            kinds,
+            tuple(recorder.layers),
+            recorder.first_row,
+            recorder.tensors,
+            decoding,
+        )
 
     @property
     def nbytes(self) -> int:
         """Size of the recorded tensors in bytes."""
-        return sum(one.nbytes for one in self.tensors.values())
+        return sum(tensor.nbytes for tensor in self.tensors.values())
 
     def of_step(self, kind: str, step: int, layer: int) -> Tensor:
         """Return the tensor recorded at a step and layer.
@@ -140,8 +148,8 @@ class _Recorder(Observer):
     @contextmanager
     def forward(self, state: State) -> Iterator[None]:
         # A cache's keys come from all steps before: those must be there.
-        wanted = within(self.steps, state.step, "step")
-        if wanted or (state.cached and "attention" in self.keep):
+        selected = within(self.steps, state.step, "step")
+        if selected or (state.cached and "attention" in self.keep):
             self.first_row[state.step] = int(state.visible.query_positions[0])
             with super().forward(state):
                 yield

@@ -21,12 +21,12 @@ MASKED, REVEALED, PREDICTING = "masked", "revealed", "predicting"
 _PLACE = re.compile(r"answer (\d+)")
 
 
-def names_of(given: Names) -> tuple[str, ...]:
-    return (given,) if isinstance(given, str) else tuple(given)
+def names_of(names: Names) -> tuple[str, ...]:
+    return (names,) if isinstance(names, str) else tuple(names)
 
 
-def check_classes(given: Names) -> None:
-    for name in names_of(given):
+def check_classes(names: Names) -> None:
+    for name in names_of(names):
         if name not in (*CLASSES, STRUCTURE):
             raise UsageError(
                 f"no token class {name!r}", f"There are: {', '.join((STRUCTURE, *CLASSES))}."
@@ -47,40 +47,44 @@ class Selection:
     regions: Names = ()
     classes: Names = ()
     positions: Choice = None
-    _known: dict[tuple[int, str], str] = field(default_factory=dict)  # (token, region) → class
+    _token_classes: dict[tuple[int, str], str] = field(
+        default_factory=dict
+    )  # (token, region) → class
     _places: dict[int, frozenset[int]] = field(default_factory=dict)  # prompt's length → positions
     _answers: frozenset[int] = frozenset()  # places in the answer
 
     def __post_init__(self) -> None:
         self.regions = names_of(self.regions)
-        each = (STRUCTURAL if name == STRUCTURE else (name,) for name in names_of(self.classes))
-        self.classes = tuple(dict.fromkeys(one for some in each for one in some))
+        groups = (STRUCTURAL if name == STRUCTURE else (name,) for name in names_of(self.classes))
+        self.classes = tuple(dict.fromkeys(name for group in groups for name in group))
         places = (_PLACE.fullmatch(name) for name in self.regions)
-        self._answers = frozenset(int(one[1]) for one in places if one)
+        self._answers = frozenset(int(match[1]) for match in places if match)
 
     @property
-    def given(self) -> bool:
+    def is_restricted(self) -> bool:
         return bool(self.regions or self.classes) or self.positions is not None
 
-    def of(self, state: State) -> Bool[Tensor, "b k"]:
+    def find(self, state: State) -> Bool[Tensor, "b k"]:
         """Return the selected positions; without any setting, every position except padding."""
-        if not self.given:
+        if not self.is_restricted:
             return state.visible.key_is_real
         flagged = torch.zeros(state.canvas.shape, dtype=torch.bool)
         masked = state.masked.tolist()
         for place, b in enumerate(state.active):
             prompt = state.prompts[b]
             start = state.prompt_end - len(prompt.ids)
-            for at, token in enumerate(state.canvas[place, start:].tolist()):
-                flagged[place, start + at] = self._has(at, token, masked[place][start + at], prompt)
+            for position, token in enumerate(state.canvas[place, start:].tolist()):
+                flagged[place, start + position] = self._has(
+                    position, token, masked[place][start + position], prompt
+                )
         return flagged.to(state.canvas.device)
 
-    def _has(self, at: int, token: int, masked: bool, prompt: Encoded) -> bool:
+    def _has(self, position: int, token: int, masked: bool, prompt: Encoded) -> bool:
         size = len(prompt.ids)
-        region = prompt.regions[at] if at < size else ANSWER
-        if self.positions is not None and at not in self._placed(size):
+        region = prompt.regions[position] if position < size else ANSWER
+        if self.positions is not None and position not in self._placed(size):
             return False
-        if self.regions and not self._named(at, region, masked, prompt):
+        if self.regions and not self._matches_region(position, region, masked, prompt):
             return False
         return not self.classes or self._class(token, region) in self.classes
 
@@ -89,7 +93,7 @@ class Selection:
             self._places[size] = frozenset(chosen(self.positions, size, "position"))
         return self._places[size]
 
-    def _named(self, at: int, region: str, masked: bool, prompt: Encoded) -> bool:
+    def _matches_region(self, position: int, region: str, masked: bool, prompt: Encoded) -> bool:
         size, names = len(prompt.ids), self.regions
         if GOLD in names and prompt.gold is None:
             raise UsageError(
@@ -98,14 +102,14 @@ class Selection:
             )
         if region in names or (GOLD in names and region == prompt.gold):
             return True
-        if PREDICTING in names and at >= size - self.model.shift:
+        if PREDICTING in names and position >= size - self.model.shift:
             return True
-        if at < size:
+        if position < size:
             return False
-        return (MASKED if masked else REVEALED) in names or at - size in self._answers
+        return (MASKED if masked else REVEALED) in names or position - size in self._answers
 
     def _class(self, token: int, region: str) -> str:
-        if (token, region) not in self._known:
+        if (token, region) not in self._token_classes:
             text = self.model.token_texts([token])[0]
-            self._known[token, region] = token_class(text, token, region, self.model)
-        return self._known[token, region]
+            self._token_classes[token, region] = token_class(text, token, region, self.model)
+        return self._token_classes[token, region]

@@ -75,19 +75,19 @@ def patched_each(
         s for s in swaps if not s.layers or not 0 <= min(s.layers) <= max(s.layers) < model.n_layers
     ]
     if wrong or batch_size < 1:
-        found = f"layers = {wrong[0].layers}" if wrong else f"batch_size = {batch_size}"
+        problem = f"layers = {wrong[0].layers}" if wrong else f"batch_size = {batch_size}"
         raise UsageError(
-            f"patched_each: {found}",
+            f"patched_each: {problem}",
             f"Use layers 0 to {model.n_layers - 1}, and batches of 1 or more.",
         )
     order = sorted(range(len(swaps)), key=lambda n: min(swaps[n].layers))
     logits: list[Tensor | None] = [None] * (2 + len(swaps))
-    for at in range(0, max(1, len(order)), batch_size):
-        some = order[at : at + batch_size]
-        found_here = _Entries(model, [swaps[n] for n in some]).run(clean, corrupted, rows)
-        for n, one in zip((-2, -1, *some), found_here, strict=True):
-            logits[n + 2] = one
-    return torch.stack([one for one in logits if one is not None])
+    for start in range(0, max(1, len(order)), batch_size):
+        members = order[start : start + batch_size]
+        found_here = _Entries(model, [swaps[n] for n in members]).run(clean, corrupted, rows)
+        for n, output in zip((-2, -1, *members), found_here, strict=True):
+            logits[n + 2] = output
+    return torch.stack([output for output in logits if output is not None])
 
 
 class _Entries:
@@ -95,16 +95,20 @@ class _Entries:
 
     def __init__(self, model: Model, swaps: list[Swap]) -> None:
         self.model, self.swaps = model, swaps
-        self.at = [torch.tensor(s.positions, dtype=torch.long, device=model.device) for s in swaps]
+        self.positions = [
+            torch.tensor(s.positions, dtype=torch.long, device=model.device) for s in swaps
+        ]
 
     def run(self, clean: Sequence[int], corrupted: Sequence[int], rows: Sequence[int]) -> Tensor:
         model, size = self.model, len(clean)
-        both = torch.tensor([list(clean), list(corrupted)], device=model.device)
+        texts = torch.tensor([list(clean), list(corrupted)], device=model.device)
         # Who sees whom is said of one text, and holds for every entry.
         prompt = Encoded(tuple(int(i) for i in clean), ("prompt",) * size)
-        state = State.of(model, [prompt], both[:1], (size, size), prompt_end=size)
+        state = State.build(model, [prompt], texts[:1], (size, size), prompt_end=size)
         with attention_hook.lock_network(model.net), self._swapping():
-            return model.forward(both, torch.tensor(list(rows), device=model.device), state.visible)
+            return model.forward(
+                texts, torch.tensor(list(rows), device=model.device), state.visible
+            )
 
     @contextmanager
     def _swapping(self) -> Iterator[None]:
@@ -121,9 +125,9 @@ class _Entries:
         def hook(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             x = args[0] if args else kwargs["hidden_states"]
             x = torch.cat([x, x[begins]])
-            for n, (swap, at) in enumerate(zip(self.swaps, self.at, strict=True)):
+            for n, (swap, positions) in enumerate(zip(self.swaps, self.positions, strict=True)):
                 if layer in swap.layers:
-                    x[2 + n, at] = x[1 - swap.into, at]
+                    x[2 + n, positions] = x[1 - swap.into, positions]
             return ((x, *args[1:]), kwargs) if args else (args, kwargs | {"hidden_states": x})
 
         return hook

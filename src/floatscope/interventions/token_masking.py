@@ -13,7 +13,7 @@ from ..decode.state import State
 from ..errors import UsageError
 from ..models import Model, attention_hook
 from ..models.select import Choice
-from .masking import ActingMask, Masking
+from .masking import ActiveMask, Masking
 from .selection import Names, Selection, check_classes
 
 
@@ -47,13 +47,13 @@ class TokenMasking(Masking):
         return Selection(model, self.regions, self.classes, self.positions)
 
 
-class ActingTokens(ActingMask):
+class ActiveTokens(ActiveMask):
     """A masking of chosen keys in force, for all rows or for chosen ones."""
 
     def __init__(
         self, spec: Masking, model: Model, keys: Selection, rows: Selection | None = None
     ) -> None:
-        super().__init__(spec, model, looks_first=spec.control == "mass")
+        super().__init__(spec, model, preview_first=spec.control == "mass")
         self.keys, self.rows = keys, rows
         self.columns = torch.empty(0)
         self.from_rows: Tensor | None = None
@@ -65,9 +65,9 @@ class ActingTokens(ActingMask):
         if state.blind:
             return
         self.drawn = {}
-        self.columns = self.keys.of(state)
+        self.columns = self.keys.find(state)
         if self.rows is not None:
-            self.from_rows = self.rows.of(state)[:, -state.visible.queries :]
+            self.from_rows = self.rows.find(state)[:, -state.visible.queries :]
 
     def masked(self, call: attention_hook.Call, proceed: attention_hook.Proceed) -> Tensor:
         if not self.acts(call.layer):
@@ -92,7 +92,9 @@ class ActingTokens(ActingMask):
         if place not in self.drawn:
             total = None
             if weighed:
-                total = self.unmasked[layer].of(state.active).widened(self.columns.shape[-1]).total
+                total = (
+                    self.unmasked[layer].select(state.active).widened(self.columns.shape[-1]).total
+                )
             picked = self.columns[:, None]
             self.drawn[place] = self.instead(picked, self.prompt_keys(state), total)
         return self.drawn[place]

@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from ..decode import SAMPLERS
-from ..decode.blocks import most_steps
+from ..decode.blocks import max_steps
 from ..decode.loop import AnySampler
 from ..decode.presets import default_name
 from ..decode.state import check_fits
@@ -56,7 +56,7 @@ def sampler_of(model: Model, message: Mapping[str, Any] | None) -> AnySampler:
             raise UsageError(f"{name}: {key} = {value!r:.60}", remedy) from None
     sampler: AnySampler = cls(**settings)
     sampler.check(model)
-    for what, number in (("length", sampler.length), ("steps", most_steps(model, sampler))):
+    for what, number in (("length", sampler.length), ("steps", max_steps(model, sampler))):
         if number > LIMITS[what]:
             raise UsageError(
                 f"{name}: {number} for {what}, and the page shows at most {LIMITS[what]}",
@@ -76,7 +76,7 @@ class Asked:
             *(model, len(self.encoded.ids), self.sampler.length),
             remedy="Use fewer or shorter passages, or a shorter length.",
         )
-        total = most_steps(model, self.sampler)
+        total = max_steps(model, self.sampler)
         _check_size(model, total, len(self.encoded.ids) + self.sampler.length)
         for touch in job.get("touches", ()):
             if touch["step"] >= total:

@@ -59,5 +59,5 @@ def code_of(run: Kept) -> str:
         lines.append(f"change = {parts[0]}")
     else:
         inside = "\n".join(f"        {part}," for part in parts)
-        lines.append(f"change = fs.interventions.Together(\n    (\n{inside}\n    )\n)")
+        lines.append(f"change = fs.interventions.Combined(\n    (\n{inside}\n    )\n)")
     return "\n".join([*lines, "with change(model):", f"    {trace}", "print(trace.text)", ""])

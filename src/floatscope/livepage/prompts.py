@@ -21,7 +21,7 @@ AUTO, PLAIN, WORLD = "auto", "plain", "world"
 
 def layout_of(spec: str) -> str:
     """Return the layout in which a model is asked questions, by the model's spec."""
-    return WORLD if ModelSpec.of(spec).where in PAIR else PLAIN
+    return WORLD if ModelSpec.from_value(spec).where in PAIR else PLAIN
 
 
 def settled(prompt: Mapping[str, Any], layout: str) -> dict[str, Any]:

@@ -37,7 +37,7 @@ def make_server(
 ) -> LoopbackServer:
     """Create a server that is bound but not serving yet; specs that cannot be a model are refused."""
     for text in models:
-        ModelSpec.of(text).require_there()
+        ModelSpec.from_value(text).require_there()
     crew = Crew()
     hosts = [
         ModelHost(f"m{i}", text, dict(options or {}), crew=crew) for i, text in enumerate(models)

@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from ..decode.blocks import most_steps
+from ..decode.blocks import max_steps
 from ..decode.loop import AnySampler
 from ..decode.state import State
 from ..instrument import Model
@@ -48,7 +48,7 @@ class Telling(Recorder):
     def __init__(self, model: Model, prompt: Encoded, sampler: AnySampler, tell: Tell) -> None:
         super().__init__(model, [prompt], sampler, TraceOptions(keep=KEEP))
         self.prompt, self.tell = prompt, tell
-        self.total = most_steps(model, sampler)
+        self.total = max_steps(model, sampler)
         self.size = len(prompt.ids) + sampler.length
         self.all_regions = [*prompt.regions, *["answer"] * sampler.length]
         self.rule = ZScore()

@@ -10,7 +10,7 @@ from typing import Any
 
 from ..errors import UsageError
 from ..instrument import Model
-from ..interventions.base import Intervention, Together
+from ..interventions.base import Combined, Intervention
 from ..interventions.head_outputs import HeadMeans
 from ..interventions.library.ablate_heads import AblateHeads
 from ..interventions.library.cut_edges import CutEdges
@@ -51,7 +51,7 @@ def together(every: Sequence[Touched]) -> Intervention | None:
     parts = tuple(part for one in every for part in one.parts)
     if len(parts) < 2:
         return parts[0] if parts else None
-    return Together(parts)
+    return Combined(parts)
 
 
 class _Reader:

@@ -133,7 +133,7 @@ def said(error: BaseException) -> dict[str, Any]:
     if is_out_of_memory(error):
         return {"error": memory_error(f"out of memory: {_line(error)}")}
     if isinstance(error, FloatscopeError):
-        return {"error": {"kind": "usage", "message": error.what, "remedy": error.remedy}}
+        return {"error": {"kind": "usage", "message": error.problem, "remedy": error.remedy}}
     return {
         "error": {
             "kind": "internal",

@@ -1,8 +1,8 @@
-"""A measure: a dataclass whose fields are its configuration, from traces to a finding.
+"""The base class of measures: dataclasses whose fields are their configuration.
 
-Subclasses give `compute(trace)`: a dataset of values for one example, `x` and, where there is one, its
-`x_null`. Coordinates, constant nulls, intervals, lifts, tables and a plain figure are made here. A value that
-does not apply is NaN; a statistic that was not kept is an error that names it.
+A subclass defines `compute(trace)`, which returns a dataset of values for one example: `x` and, if it has a
+null, `x_null`. The base class adds coordinates, constant nulls, intervals, lifts, tables and a default
+figure. A value that does not apply is NaN; a statistic that was not kept is an error that names it.
 """
 
 from collections.abc import Iterable, Sequence
@@ -37,9 +37,9 @@ class Measure(Configured):
     registry: ClassVar["Registry[type[Measure]]"] = MEASURES
     units: ClassVar[dict[str, str]] = {}  # value → unit, such as "share", "×", "positions"
     nulls: ClassVar[dict[str, float]] = {}  # value → its null, where that is the same everywhere
-    windows: ClassVar[bool] = False  # follows local layers, whose levels of chance are their own
-    # About tokens that the network itself reveals: a control decodes by itself instead of reading the
-    # trained network's canvases.
+    windows: ClassVar[bool] = False  # supports local layers, which have their own chance levels
+    # Whether the measure is about tokens that the network itself reveals. A control then decodes instead of
+    # reading the trained network's canvases.
     own_tokens: ClassVar[bool] = False
 
     @property
@@ -56,20 +56,20 @@ class Measure(Configured):
         return False
 
     def __call__(self, traces: Trace | Sequence[Trace]) -> Result:
-        several = [traces] if isinstance(traces, Trace) else list(traces)
-        for trace in several:
+        trace_list = [traces] if isinstance(traces, Trace) else list(traces)
+        for trace in trace_list:
             if not isinstance(trace, Trace):
-                what = f"{type(self).__name__} measures traces, not {type(trace).__name__}"
-                raise UsageError(what, "Give what model.trace(...) returned.")
+                problem = f"{type(self).__name__} measures traces, not {type(trace).__name__}"
+                raise UsageError(problem, "Give what model.trace(...) returned.")
         for dim in ("layer", "head"):
-            if len({tuple(t.data[dim].values.tolist()) for t in several}) > 1:
-                what = f"these traces kept different {dim}s"
-                raise UsageError(what, "Trace them all with the same choice.")
-        models = {str(t.info["model"]) for t in several}
+            if len({tuple(t.data[dim].values.tolist()) for t in trace_list}) > 1:
+                problem = f"these traces kept different {dim}s"
+                raise UsageError(problem, "Trace them all with the same choice.")
+        models = {str(t.info["model"]) for t in trace_list}
         if len(models) > 1:
-            what = f"traces of different models in one call: {', '.join(sorted(models))}"
-            raise UsageError(what, "Measure each model's traces apart and use compare(...).")
-        examples = [self.example(trace).assign_attrs(id=trace.prompt) for trace in several]
+            problem = f"traces of different models in one call: {', '.join(sorted(models))}"
+            raise UsageError(problem, "Measure each model's traces apart and use compare(...).")
+        examples = [self.example(trace).assign_attrs(id=trace.prompt) for trace in trace_list]
         return self.summarise(examples, next(iter(models), ""))
 
     def summarise(self, examples: Sequence[xr.Dataset], model: str) -> Result:
@@ -103,29 +103,33 @@ class Measure(Configured):
             require_global(trace.data, type(self).__name__)
         blocks = trace.layer_blocks() if self.layerwise else [trace]
         parts = [_labelled(self._computed(block), block) for block in blocks]
-        same: Any = {"data_vars": "minimal", "coords": "minimal", "compat": "override"}
-        data = parts[0] if len(parts) == 1 else xr.concat(parts, "layer", join="exact", **same)
+        concat_options: Any = {"data_vars": "minimal", "coords": "minimal", "compat": "override"}
+        data = (
+            parts[0]
+            if len(parts) == 1
+            else xr.concat(parts, "layer", join="exact", **concat_options)
+        )
         nulls = {name: data[name].variable for name in self.nulls if name in data}
         full = {n: xr.full_like(v, self.nulls[n], float) for n, v in nulls.items()}
         return data.assign({f"{name}_null": null for name, null in full.items()})
 
     def _computed(self, trace: Trace) -> xr.Dataset:
-        values, gave = self.compute(trace), f"{type(self).__name__}.compute gave"
+        values, prefix = self.compute(trace), f"{type(self).__name__}.compute gave"
         if not isinstance(values, xr.Dataset):
             remedy = 'Return xr.Dataset({"value": array}), with "value_null" where there is one.'
-            raise UsageError(f"{gave} a {type(values).__name__}, not an xarray Dataset", remedy)
+            raise UsageError(f"{prefix} a {type(values).__name__}, not an xarray Dataset", remedy)
         for name, array in values.data_vars.items():
             if array.dtype.kind not in "biuf":
-                what = f"{gave} {name!r} as {array.dtype}: expected numbers"
-                raise UsageError(what, "Return numbers, NaN where the value does not apply.")
+                problem = f"{prefix} {name!r} as {array.dtype}: expected numbers"
+                raise UsageError(problem, "Return numbers, NaN where the value does not apply.")
             for dim in {"step", "layer", "head"} & {*array.dims} - {*array.coords}:
                 if array.sizes[dim] != trace.data.sizes[dim]:
                     sizes = f"{array.sizes[dim]} {dim}s, and the trace has {trace.data.sizes[dim]}"
                     remedy = f"Give the dimension a coordinate, or another name than {dim!r}."
-                    raise UsageError(f"{gave} {name!r} for {sizes}", remedy)
+                    raise UsageError(f"{prefix} {name!r} for {sizes}", remedy)
             if "example" in array.dims:
                 remedy = "Compute one example at a time; the measure puts the examples together."
-                raise UsageError(f"{gave} {name!r} with a dimension 'example'", remedy)
+                raise UsageError(f"{prefix} {name!r} with a dimension 'example'", remedy)
         return values
 
     def compute(self, trace: Trace) -> xr.Dataset:
@@ -147,11 +151,11 @@ class AnchorMeasure(Measure):
     """
 
     rule: Rule = field(default_factory=ZScore)
-    beside: ClassVar[tuple[str, ...]] = ()  # statistics that it reads beside those of its rule
+    extra_statistics: ClassVar[tuple[str, ...]] = ()  # read besides those of its rule
 
     @property
     def needs(self) -> tuple[str, ...]:
-        return (*self.beside, self.rule.needs)
+        return (*self.extra_statistics, self.rule.needs)
 
     @property
     def layerwise(self) -> bool:

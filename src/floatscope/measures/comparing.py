@@ -10,7 +10,7 @@ import pandas as pd
 import xarray as xr
 
 from ..errors import UsageError
-from ..plots import COLOURS, MARKERS, Figure, asked, band, headline, legend, panels, save
+from ..plots import COLOURS, MARKERS, Figure, band, figure_size, headline, legend, panels, save
 from ..registry import dashed
 from ..stats.intervals import difference, independent, mean, pair
 from .result import Result, bounds_of, latex_table, tidy
@@ -78,21 +78,24 @@ class Comparison:
                 raise UsageError(f"no value {name!r:.80} in this comparison", remedy)
         shown = [(v, w) for v in values or self.values for w in _panels(self.data[v])]
         if not shown:
-            what = f"nothing to draw of {', '.join(values or self.values) or 'this comparison'}"
+            problem = f"nothing to draw of {', '.join(values or self.values) or 'this comparison'}"
             remedy = f"A figure takes values over depth and at most {_PANELS} categories."
-            raise UsageError(what, remedy)
+            raise UsageError(problem, remedy)
         columns = min(4, len(shown))
-        look: Any = {"width": 3.3 if columns < 3 else 2.2, "height": 2.0, "count": len(shown)}
-        with asked(**size), panels(-(-len(shown) // columns), columns, **look) as (figure, axes):
+        layout: Any = {"width": 3.3 if columns < 3 else 2.2, "height": 2.0, "count": len(shown)}
+        with (
+            figure_size(**size),
+            panels(-(-len(shown) // columns), columns, **layout) as (figure, axes),
+        ):
             flat = list(axes.flat)[: len(shown)]
             for axis, (name, where) in zip(flat, shown, strict=True):
                 self._panel(axis, name, where)
             for name in {v for v, _ in shown}:  # one scale for each value
-                same = [x for x, (v, _) in zip(flat, shown, strict=True) if v == name]
-                low, high = zip(*(axis.get_ylim() for axis in same), strict=True)
+                peers = [x for x, (v, _) in zip(flat, shown, strict=True) if v == name]
+                low, high = zip(*(axis.get_ylim() for axis in peers), strict=True)
                 # A margin below zero would show shares and counts that cannot be.
-                negative = any(axis.dataLim.y0 < 0 for axis in same)
-                for axis in same:
+                negative = any(axis.dataLim.y0 < 0 for axis in peers)
+                for axis in peers:
                     axis.set_ylim(min(low) if negative else 0, max(high))
             legend(figure, flat[0])
             note = f"{self.results[0].measure!r} · {self.data.attrs['interval']}; dotted: null"
@@ -135,11 +138,15 @@ class Comparison:
 
 def _panels(array: xr.DataArray) -> list[dict[Any, Any]]:
     """Return the selection for each panel: one per label of the dimension besides depth, if they are few."""
-    rest = [d for d in array.dims if d not in ("model", "depth")]
-    if not rest:
+    category_dims = [d for d in array.dims if d not in ("model", "depth")]
+    if not category_dims:
         return [{}]
-    labels = array.dropna(rest[0], how="all")[rest[0]].values
-    return [{rest[0]: x} for x in labels] if len(rest) == 1 and 0 < len(labels) <= _PANELS else []
+    labels = array.dropna(category_dims[0], how="all")[category_dims[0]].values
+    return (
+        [{category_dims[0]: x} for x in labels]
+        if len(category_dims) == 1 and 0 < len(labels) <= _PANELS
+        else []
+    )
 
 
 def compare(
@@ -168,45 +175,59 @@ def compare(
     """
     _check(results)
     names, first = _labels(results, labels), results[0]
-    models, left = [r.model for r in results], list[str]()
-    examples = _paired(results, left) if paired else [r.examples for r in results]
-    together, kept = xr.Dataset(), []
+    models, left_out = [r.model for r in results], list[str]()
+    examples = _paired(results, left_out) if paired else [r.examples for r in results]
+    joined, value_names = xr.Dataset(), []
     for name in dict.fromkeys(v for r in results for v in r.values):
         if not all(name in r.values and name in r.examples for r in results):
-            left.append(f"{name}: not in all, or not a mean over examples")
+            left_out.append(f"{name}: not in all, or not a mean over examples")
             continue
         null = f"{name}_null" if all(f"{name}_null" in e for e in examples) else None
-        both = aligned([e[[name, null] if null else [name]] for e in examples], name, models, left)
-        if both is None:
+        comparable = aligned(
+            [e[[name, null] if null else [name]] for e in examples], name, models, left_out
+        )
+        if comparable is None:
             continue
-        kept.append(name)
-        parts = [each[name].transpose("example", ...) for each in both]
+        value_names.append(name)
+        parts = [dataset[name].transpose("example", ...) for dataset in comparable]
         bounds = [bounds_of(p, r.data[name].attrs) for p, r in zip(parts, results, strict=True)]
-        alone = [mean(p.values, bounds=b, smooth=True) for p, b in zip(parts, bounds, strict=True)]
+        intervals = [
+            mean(p.values, bounds=b, smooth=True) for p, b in zip(parts, bounds, strict=True)
+        ]
         common = bounds[0] if len(set(bounds)) == 1 else None
         gap = difference if paired else independent
-        apart = [gap(parts[0].values, p.values, bounds=common, smooth=True) for p in parts[1:]]
-        made = {}
+        differences = [
+            gap(parts[0].values, p.values, bounds=common, smooth=True) for p in parts[1:]
+        ]
+        variables = {}
         for i, end in enumerate(("", "_low", "_high")):
-            made[name + end] = "model", [interval[i] for interval in alone]
-            made[f"{name}_difference{end}"] = "versus", [interval[i] for interval in apart]
+            variables[name + end] = "model", [interval[i] for interval in intervals]
+            variables[f"{name}_difference{end}"] = (
+                "versus",
+                [interval[i] for interval in differences],
+            )
         if null:
-            wide = [each[null].broadcast_like(part) for each, part in zip(both, parts, strict=True)]
-            nulls = [x.transpose(*parts[0].dims).astype(float).mean("example") for x in wide]
-            made[null] = "model", [x.values for x in nulls]
+            nulls_by_cell = [
+                dataset[null].broadcast_like(part)
+                for dataset, part in zip(comparable, parts, strict=True)
+            ]
+            nulls = [
+                x.transpose(*parts[0].dims).astype(float).mean("example") for x in nulls_by_cell
+            ]
+            variables[null] = "model", [x.values for x in nulls]
         units = {"units": str(first.data[name].attrs.get("units", ""))}
-        for value, (along, arrays) in made.items():
+        for value, (along, arrays) in variables.items():
             dims = (along, *parts[0].dims[1:])
             coords: dict[Any, Any] = {d: parts[0][d] for d in dims[1:] if d in parts[0].coords}
             coords[along] = names if along == "model" else names[1:]
-            together[value] = xr.DataArray(np.stack(arrays), coords, dims, attrs=units)
-    together.attrs = {
+            joined[value] = xr.DataArray(np.stack(arrays), coords, dims, attrs=units)
+    joined.attrs = {
         "measure": repr(first.measure),
         "n": [e.sizes["example"] for e in examples],
         "interval": f"95 % intervals, differences {'paired' if paired else 'from independent samples'}",
-        "left_out": "; ".join(dict.fromkeys(left)) or "nothing",
+        "left_out": "; ".join(dict.fromkeys(left_out)) or "nothing",
     }
-    return Comparison(together, tuple(results), kept)
+    return Comparison(joined, tuple(results), value_names)
 
 
 def _check(results: Sequence[Result]) -> None:
@@ -219,34 +240,34 @@ def _check(results: Sequence[Result]) -> None:
     first = results[0].measure
     for other in (r.measure for r in results[1:]):
         if type(other) is not type(first):
-            what = f"different measures: {type(first).__name__} and {type(other).__name__}"
-            raise UsageError(what, "Compare results of one measure.")
+            problem = f"different measures: {type(first).__name__} and {type(other).__name__}"
+            raise UsageError(problem, "Compare results of one measure.")
         differ = [f.name for f in fields(first) if getattr(first, f.name) != getattr(other, f.name)]
         if differ:
-            what = f"{type(first).__name__} was configured differently: {', '.join(differ)}"
-            raise UsageError(what, "A comparison needs the same settings for every model.")
+            problem = f"{type(first).__name__} was configured differently: {', '.join(differ)}"
+            raise UsageError(problem, "A comparison needs the same settings for every model.")
 
 
-def _paired(results: Sequence[Result], left: list[str]) -> list[xr.Dataset]:
+def _paired(results: Sequence[Result], left_out: list[str]) -> list[xr.Dataset]:
     """Return the examples that all results share, in one order."""
     for result in results:
         if "example" not in result.examples.coords:
-            what = (
+            problem = (
                 f"expected examples with ids, but a result of {result.model or 'a model'} has none"
             )
             remedy = "Measure traces, give result.examples a coordinate `example`, or paired=False."
-            raise UsageError(what, remedy)
+            raise UsageError(problem, remedy)
     common, places = pair(*([str(i) for i in r.examples["example"].values] for r in results))
     for result in results:
         if result.n > len(common):
-            left.append(f"{result.n - len(common)} of {result.n} examples of {result.model}")
+            left_out.append(f"{result.n - len(common)} of {result.n} examples of {result.model}")
     return [r.examples.isel(example=place) for r, place in zip(results, places, strict=True)]
 
 
 def _labels(results: Sequence[Result], labels: Sequence[str] | None) -> list[str]:
     if labels is not None and len(set(labels)) != len(results):
-        what = f"{len(set(labels))} different labels for {len(results)} results"
-        raise UsageError(what, "Give one each.")
+        problem = f"{len(set(labels))} different labels for {len(results)} results"
+        raise UsageError(problem, "Give one each.")
     names: list[str] = []
     for name in labels or [r.model or "model" for r in results]:
         names.append(name if name not in names else f"{name} ({len(names) + 1})")
@@ -254,21 +275,21 @@ def _labels(results: Sequence[Result], labels: Sequence[str] | None) -> list[str
 
 
 def aligned(
-    examples: list[xr.Dataset], name: str, models: Sequence[str], left: list[str]
+    examples: list[xr.Dataset], name: str, models: Sequence[str], left_out: list[str]
 ) -> list[xr.Dataset] | None:
     """Give a value and its null the same dimensions and coordinates in all results; None if impossible."""
     if len(set(models)) > 1 and any("head" in e[name].dims for e in examples):
         examples = [e.mean("head") for e in examples]
-        left.append(f"{name}: heads (of different models; their mean is compared)")
+        left_out.append(f"{name}: heads (of different models; their mean is compared)")
     if any(set(e[name].dims) != set(examples[0][name].dims) for e in examples):
-        left.append(f"{name}: different dimensions")
+        left_out.append(f"{name}: different dimensions")
         return None
     for dim in [d for d in examples[0][name].dims if d not in ("example", "layer")]:
         labels = [list(e[dim].values) for e in examples]
         shared = [x for x in labels[0] if all(x in other for other in labels)]
-        gone = dict.fromkeys(str(x) for other in labels for x in other if x not in shared)
-        if gone:
-            left.append(f"{name}: {dim} {', '.join(gone)}")
+        missing = dict.fromkeys(str(x) for other in labels for x in other if x not in shared)
+        if missing:
+            left_out.append(f"{name}: {dim} {', '.join(missing)}")
         if not shared:
             return None
         examples = [e.sel({dim: shared}) for e in examples]
@@ -279,15 +300,15 @@ def _by_depth(examples: list[xr.Dataset]) -> list[xr.Dataset]:
     """Replace layers by relative depth, and interpolate onto the depths of the model with fewest layers."""
     counts = [e.sizes["layer"] for e in examples]
     if min(counts) == 1 and max(counts) > 1:
-        what = f"layer counts {counts}: one layer has no relative depth"
-        raise UsageError(what, "Measure two layers or more.")
-    deep = []
-    for each in examples:
-        layer = each["layer"].values.astype(float)
+        problem = f"layer counts {counts}: one layer has no relative depth"
+        raise UsageError(problem, "Measure two layers or more.")
+    by_depth = []
+    for dataset in examples:
+        layer = dataset["layer"].values.astype(float)
         depth = (layer - layer[0]) / max(layer[-1] - layer[0], 1)
-        deep.append(each.rename(layer="depth").assign_coords(depth=depth))
-    grid = min(deep, key=lambda each: each.sizes["depth"])["depth"].values
-    return [_interpolated(each, grid) for each in deep]
+        by_depth.append(dataset.rename(layer="depth").assign_coords(depth=depth))
+    grid = min(by_depth, key=lambda dataset: dataset.sizes["depth"])["depth"].values
+    return [_interpolated(dataset, grid) for dataset in by_depth]
 
 
 def _interpolated(values: xr.Dataset, grid: np.ndarray) -> xr.Dataset:
@@ -300,7 +321,10 @@ def _interpolated(values: xr.Dataset, grid: np.ndarray) -> xr.Dataset:
 
 
 def by_example(a: xr.DataArray, b: xr.DataArray) -> tuple[np.ndarray, np.ndarray] | None:
-    """Return both on the examples they share, in a's order, means of repeated ones; None without."""
+    """Return the values of a and b for their shared examples, in a's order; None if they share none.
+
+    Values of a repeated example are averaged.
+    """
     names = [np.array(list(map(str, array["example"].values))) for array in (a, b)]
     shared = [name for name in dict.fromkeys(names[0]) if name in set(names[1])]
     if not shared:

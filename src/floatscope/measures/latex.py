@@ -55,11 +55,11 @@ def table(
 
     `align` has the kind of each column, as `tabular` takes it. A wide table goes over both columns of a page.
     """
-    every = [header, *(row for _, rows in groups for row in rows)]
-    for row in every:
+    all_rows = [header, *(row for _, rows in groups for row in rows)]
+    for row in all_rows:
         if len(row) != len(align):
             raise ValueError(f"expected {len(align)} cells in a row, got {len(row)}")
-    letters = sum(max(map(len, column)) for column in zip(*every, strict=True))
+    letters = sum(max(map(len, column)) for column in zip(*all_rows, strict=True))
     kind = "table*" if _LETTER * letters + _BETWEEN * len(align) > _COLUMN else "table"
     lines = [_row(header), r"\midrule"]
     for number, (heading, rows) in enumerate(groups):

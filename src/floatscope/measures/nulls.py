@@ -23,7 +23,7 @@ _ANSWER = "answer"
 Rows = Float[np.ndarray, "s r"]
 
 
-# Where positions stand
+# Positions and their regions
 
 
 def names(trace: Trace) -> list[str]:
@@ -43,11 +43,11 @@ def members(trace: Trace, step: int) -> Bool[np.ndarray, "s r"]:
 
 def tokens(trace: Trace) -> Int[np.ndarray, "t r"]:
     """Count the positions of each region at each kept step."""
-    steps = [members(trace, step).sum(0) for step in _kept(trace, "step")]
+    steps = [members(trace, step).sum(0) for step in _coordinates(trace, "step")]
     return np.stack(steps) if steps else np.zeros((0, len(names(trace))), np.int64)
 
 
-def _kept(trace: Trace, dim: str) -> list[int]:
+def _coordinates(trace: Trace, dim: str) -> list[int]:
     return [int(x) for x in trace.data[dim].values]
 
 
@@ -82,9 +82,9 @@ def _reaches(trace: Trace) -> list[int | None]:
     """Return how far rows see in each kept layer; [None] if no layer has local attention."""
     if not is_local(trace.data):
         return [None]
-    layers = _kept(trace, "layer")
-    known = reaches(trace.info, max(layers, default=-1) + 1)
-    return [known[layer] for layer in layers]
+    layers = _coordinates(trace, "layer")
+    reach_of_layer = reaches(trace.info, max(layers, default=-1) + 1)
+    return [reach_of_layer[layer] for layer in layers]
 
 
 def uniform_received(trace: Trace) -> xr.DataArray:
@@ -98,7 +98,7 @@ def flow_null(trace: Trace) -> xr.DataArray:
     Where some layers have local attention, the result has the dimension layer as well.
     """
     nulls = []
-    for step in _kept(trace, "step"):
+    for step in _coordinates(trace, "step"):
         inside = members(trace, step).astype(np.float64)
         layers = [uniform_rows(trace, inside, step, reach) for reach in _reaches(trace)]
         nulls.append([_from_regions(inside, rows) for rows in layers])
@@ -140,7 +140,7 @@ def rollout_null(trace: Trace) -> xr.DataArray:
     It follows the same recursion R_l = ½(Ū + I)R_{l−1}, through all layers up to each kept one. A causal row
     does not change once it is computed, so all steps of a causal trace share one pass.
     """
-    steps, layers, nulls = _kept(trace, "step"), _kept(trace, "layer"), []
+    steps, layers, nulls = _coordinates(trace, "step"), _coordinates(trace, "layer"), []
     shared = trace.info["direction"] == str(Direction.CAUSAL) and not trace.data["masked"].any()
     rolled = _roll(trace, max(steps), layers) if shared and steps else None
     for step in steps:
@@ -164,12 +164,12 @@ def _from_regions(inside: np.ndarray, rows: np.ndarray) -> np.ndarray:
 
 def _labelled(trace: Trace, values: Any, dims: tuple[str, ...]) -> xr.DataArray:
     """Label an array by steps, layers and regions; one layer that stands for all layers gets no label."""
-    known: dict[str, Any] = {d: trace.data[d].values for d in ("step", "layer") if d in dims}
-    known |= {d: names(trace) for d in ("source", "target") if d in dims}
+    coords: dict[str, Any] = {d: trace.data[d].values for d in ("step", "layer") if d in dims}
+    coords |= {d: names(trace) for d in ("source", "target") if d in dims}
     array = np.asarray(values, float)
     if not array.size:
-        array = np.zeros([len(known.get(d, ())) for d in dims])
-    fits = {d: x for d, x in known.items() if len(x) == array.shape[dims.index(d)]}
+        array = np.zeros([len(coords.get(d, ())) for d in dims])
+    fits = {d: x for d, x in coords.items() if len(x) == array.shape[dims.index(d)]}
     return xr.DataArray(array, fits, dims)
 
 
@@ -203,9 +203,9 @@ def matched_keys(
         free = np.ones(size, bool)
         free[keys] = False
         for i, key in enumerate(keys):
-            left = np.flatnonzero(free)
-            away = abs(left - key)
-            pick = rng.choice(left[away <= max(width, away.min())])
+            candidates = np.flatnonzero(free)
+            distances = abs(candidates - key)
+            pick = rng.choice(candidates[distances <= max(width, distances.min())])
             drawn[draw, i], free[pick] = pick, False
     return drawn
 

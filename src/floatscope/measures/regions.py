@@ -42,11 +42,13 @@ def category_of(name: str, gold: str | None) -> str:
 
 def from_sources(array: xr.DataArray, trace: Trace, sources: Sequence[str]) -> xr.DataArray:
     """Average over the rows of several source regions, then over the steps that have such rows."""
-    known = names(trace)
-    unknown = [s for s in sources if s not in known]
+    region_names = names(trace)
+    unknown = [s for s in sources if s not in region_names]
     if unknown or not sources:
-        raise UsageError(f"no region {(*unknown, '')[0]!r}", f"This trace has: {', '.join(known)}.")
-    chosen = [known.index(s) for s in sources]
+        raise UsageError(
+            f"no region {(*unknown, '')[0]!r}", f"This trace has: {', '.join(region_names)}."
+        )
+    chosen = [region_names.index(s) for s in sources]
     weight = xr.DataArray(tokens(trace)[:, chosen], dims=("step", "source"))
     rows = array.isel(source=chosen).weighted(weight).mean("source")
     return rows.mean("step")
@@ -73,7 +75,7 @@ def draw_categories(axis: Axes, result: Result, name: str, label: str) -> None:
 
 
 def written(trace: Trace) -> Bool[np.ndarray, " e"]:
-    """Find the reveals of the answer's text: all up to its end token, and that one.
+    """Find the reveals of the answer's text, up to and including its end token.
 
     Of the run of one token that fills the rest of an answer only the first counts.
     """

@@ -14,7 +14,7 @@ import pandas as pd
 import xarray as xr
 
 from ..errors import UsageError
-from ..plots import Figure, asked, save
+from ..plots import Figure, figure_size, save
 from ..registry import dashed
 from ..stats import intervals
 from ..stats.digits import ABSENT, digits, estimate
@@ -72,8 +72,8 @@ class Result:
 
     def table(self) -> pd.DataFrame:
         """Return a tidy table: one row per value and cell, with mean, null, lift, low, high, unit and n."""
-        beside = ("null", "lift", "low", "high")
-        frames = [tidy(self.data, n, beside).assign(n=self._count(n)) for n in self.values]
+        suffixes = ("null", "lift", "low", "high")
+        frames = [tidy(self.data, n, suffixes).assign(n=self._count(n)) for n in self.values]
         table = pd.concat(frames, ignore_index=True)
         table.insert(0, "measure", type(self.measure).__name__)
         table.insert(0, "model", self.model)
@@ -111,7 +111,7 @@ class Result:
             height: Height of the whole figure in inches; by default what the panels need.
             font_size: Font size in points; by default rcParams["font.size"] if you changed it, else 8.
         """
-        with asked(**size):
+        with figure_size(**size):
             figure: Figure = self.measure.plot(self)
         return figure
 
@@ -160,14 +160,14 @@ class Result:
         return ", ".join(texts)
 
 
-def tidy(data: xr.Dataset, name: str, beside: Sequence[str]) -> pd.DataFrame:
-    """Return a row per cell of a value: its labels, its mean, the columns in `beside`, its unit."""
+def tidy(data: xr.Dataset, name: str, suffixes: Sequence[str]) -> pd.DataFrame:
+    """Return a row per cell of a value: its labels, its mean, the columns `<name>_<suffix>`, its unit."""
     main = data.variables[name]
-    columns: dict[str, Any] = {"value": name}  # a frame at once: column by column takes far longer
+    columns: dict[str, Any] = {"value": name}  # one frame: adding columns to a frame is far slower
     for dim, places in zip(main.dims, np.indices(main.shape), strict=True):
         columns[str(dim)] = data.get_index(dim).take(places.ravel())
     columns["mean"] = main.values.ravel()
-    for end in beside:
+    for end in suffixes:
         other = data.variables.get(f"{name}_{end}", xr.Variable((), np.nan))
         columns[end] = other.set_dims(dict(main.sizes)).transpose(*main.dims).values.ravel()
     return pd.DataFrame(columns | {"unit": main.attrs.get("units", "")})
@@ -188,64 +188,62 @@ def bounds_of(values: Any, attrs: Mapping[Any, Any]) -> intervals.Bounds | None:
 def summarise(
     examples: Sequence[xr.Dataset], measure: Any, model: str, units: dict[str, str]
 ) -> Result:
-    """Example by example datasets (values and their `_null`s) → means, intervals, lifts.
+    """Combine one dataset per example (values and their `_null`s) into means, intervals and lifts.
 
-    An example's attribute `id` says which it is, so that results can be paired; its attribute `most`
-    may name the largest possible value of a count, such as {"lifetime": 32} for 32 states. `gold` says
-    whether it names a gold region: a NaN without is explained.
+    Attributes of an example: `id` identifies it, so that results can be paired; `most` may give the largest
+    possible value of a count, such as {"lifetime": 32} for 32 states; `gold` says whether the example has a
+    gold region, and the result counts those that have one.
     """
     if not examples:
         raise UsageError("no traces", "Give at least one.")
-    together = side_by_side(examples)
+    joined = side_by_side(examples)
     ids = [example.attrs.get("id") for example in examples]
     if all(ids):
-        together = together.assign_coords(example=np.array(ids, dtype=np.str_))
+        joined = joined.assign_coords(example=np.array(ids, dtype=np.str_))
     limits = pd.DataFrame([example.attrs.get("most", {}) for example in examples])
-    for name, most in limits.fillna(np.inf).max().items():
-        together[name].attrs["most"] = float(most)
-    result = summarise_joined(together, measure, model, units)
+    for name, limit in limits.fillna(np.inf).max().items():
+        joined[name].attrs["most"] = float(limit)
+    result = summarise_joined(joined, measure, model, units)
     if golds := [bool(example.attrs["gold"]) for example in examples if "gold" in example.attrs]:
-        known = f"{sum(golds)} of {len(golds)} traces name a gold region"
-        result.data.attrs["gold"] = f"{known}; the others are NaN there"
+        note = f"{sum(golds)} of {len(golds)} traces name a gold region"
+        result.data.attrs["gold"] = f"{note}; the others are NaN there"
     return result
 
 
-def summarise_joined(
-    together: xr.Dataset, measure: Any, model: str, units: dict[str, str]
-) -> Result:
+def summarise_joined(joined: xr.Dataset, measure: Any, model: str, units: dict[str, str]) -> Result:
     """Do what `summarise` does, for examples that are already joined along the dimension `example`."""
-    values = [str(v) for v in together.data_vars if not str(v).endswith("_null")]
-    made: dict[str, xr.Variable] = {}  # put together at the end, once
+    values = [str(v) for v in joined.data_vars if not str(v).endswith("_null")]
+    variables: dict[str, xr.Variable] = {}  # one dataset is built at the end
     for name in values:
-        array = together[name].variable
+        array = joined[name].variable
         if "example" not in array.dims:
             array = array.set_dims(("example", *array.dims))
         array = array.transpose("example", ...)
         unit = {"units": units.get(name, "")}
-        about = unit | {key: array.attrs[key] for key in ("most",) if key in array.attrs}
-        ends = intervals.mean(array.values, bounds=bounds_of(array, about), smooth=True)
+        attributes = unit | {key: array.attrs[key] for key in ("most",) if key in array.attrs}
+        ends = intervals.mean(array.values, bounds=bounds_of(array, attributes), smooth=True)
         for end, interval in zip(("", "_low", "_high"), ends, strict=True):
-            made[f"{name}{end}"] = xr.Variable(array.dims[1:], interval, about)
-        if f"{name}_null" in together:
-            null = together[f"{name}_null"].variable
+            variables[f"{name}{end}"] = xr.Variable(array.dims[1:], interval, attributes)
+        if f"{name}_null" in joined:
+            null = joined[f"{name}_null"].variable
             null = null.mean("example") if "example" in null.dims else null
-            lift = made[name] / null.where(null != 0)  # a difference has null 0, and no lift
-            made[f"{name}_null"] = xr.Variable(null.dims, null.values, unit)
-            made[f"{name}_lift"] = xr.Variable(lift.dims, lift.values, {"units": "×"})
-    coords = {k: v for k, v in together.coords.items() if "example" not in v.dims}
-    attrs = {"measure": repr(measure), "model": model, "n": together.sizes["example"]}
-    return Result(xr.Dataset(made, coords, attrs), measure, together, model, values)
+            lift = variables[name] / null.where(null != 0)  # a difference has null 0, and no lift
+            variables[f"{name}_null"] = xr.Variable(null.dims, null.values, unit)
+            variables[f"{name}_lift"] = xr.Variable(lift.dims, lift.values, {"units": "×"})
+    coords = {k: v for k, v in joined.coords.items() if "example" not in v.dims}
+    attrs = {"measure": repr(measure), "model": model, "n": joined.sizes["example"]}
+    return Result(xr.Dataset(variables, coords, attrs), measure, joined, model, values)
 
 
 def side_by_side(examples: Sequence[xr.Dataset]) -> xr.Dataset:
-    """Join examples along a new first dimension `example`; NaN where one lacks what another has.
+    """Join examples along a new first dimension `example`; values that an example lacks are NaN.
 
     Coordinates and attributes are those of the first. Examples alike are stacked, which is far faster.
     """
     first = examples[0]
     if "example" in first.sizes or not all(_alike(first, other) for other in examples[1:]):
-        same: Any = {"coords": "minimal", "compat": "override"}
-        return xr.concat(list(examples), dim="example", join="outer", **same)
+        concat_options: Any = {"coords": "minimal", "compat": "override"}
+        return xr.concat(list(examples), dim="example", join="outer", **concat_options)
     stacked = {}
     for name, array in first.data_vars.variables.items():
         values = np.stack([example.variables[name].values for example in examples])

@@ -40,16 +40,16 @@ def elsewhere(name: str) -> ModelError:
     )
 
 
-def moved(thing: T, device: torch.device) -> T:
+def moved(value: T, device: torch.device) -> T:
     """Move every tensor in a dataclass, a tuple or a tensor to the device."""
-    if isinstance(thing, Tensor):
-        return thing.to(device)  # type: ignore[return-value]
-    if isinstance(thing, tuple):
-        return tuple(moved(one, device) for one in thing)  # type: ignore[return-value]
-    if dataclasses.is_dataclass(thing) and not isinstance(thing, type):
+    if isinstance(value, Tensor):
+        return value.to(device)  # type: ignore[return-value]
+    if isinstance(value, tuple):
+        return tuple(moved(member, device) for member in value)  # type: ignore[return-value]
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
         fields: dict[str, Any] = {
-            field.name: moved(getattr(thing, field.name), device)
-            for field in dataclasses.fields(thing)
+            field.name: moved(getattr(value, field.name), device)
+            for field in dataclasses.fields(value)
         }
-        return dataclasses.replace(thing, **fields)
-    return thing
+        return dataclasses.replace(value, **fields)
+    return value

@@ -84,7 +84,7 @@ class Family:
     # what its published code hands to the chat template
     template_arguments: dict[str, Any] = field(default_factory=dict)
     examples: str = ""  # checkpoints a person may have heard of
-    unused: tuple[str, ...] = ()  # patterns of tensors it may bring for another head than ours
+    unused: tuple[str, ...] = ()  # patterns of tensors of other heads, which are ignored
     # the longest sequence, from the config
     context: Callable[[Any], int] = lambda config: int(config.max_position_embeddings)
     # of each layer, how far a row sees to either side; None, or none: all
@@ -99,13 +99,13 @@ class Family:
 
     @property
     def about(self) -> dict[str, str]:
-        """What can be done with the family's models, in words, as lists show it."""
+        """Describe what the family's models support, as lists show it."""
         blocks = "in blocks" + (f" of {self.block}" if self.block else " (set `block=`)")
-        ways = {Direction.CAUSAL: "left to right", Direction.BIDIRECTIONAL: "by unmasking"}
+        orders = {Direction.CAUSAL: "left to right", Direction.BIDIRECTIONAL: "by unmasking"}
         caches = {Direction.CAUSAL: "exact", Direction.BIDIRECTIONAL: "approximate"}
         return {
             "weights from": "safetensors, GGUF" if self.gguf else "safetensors",
-            "decodes": ways.get(self.direction, blocks),
+            "decodes": orders.get(self.direction, blocks),
             "KV cache": caches.get(self.direction, "exact, by block") if self.keeps else "none",
             "compared with": self.tested or "nothing yet",
         }
@@ -116,8 +116,8 @@ class Family:
         if not isinstance(self.network, str):
             return self.network
         module, _, name = self.network.partition(":")
-        found: type[PreTrainedModel] = getattr(import_module(module), name)
-        return found
+        network_class: type[PreTrainedModel] = getattr(import_module(module), name)
+        return network_class
 
     def config(self, raw: dict[str, Any]) -> "PretrainedConfig":
         """Return the network's config for a checkpoint.
@@ -148,8 +148,8 @@ def _is_transformers_own(field: str) -> bool:
 
     if field in _WORKING:
         return True
-    own = field.startswith("_") or hasattr(PretrainedConfig, field)
-    return own and field != "rope_scaling"
+    inherited = field.startswith("_") or hasattr(PretrainedConfig, field)
+    return inherited and field != "rope_scaling"
 
 
 def rope(theta: float, scaling: dict[str, Any] | None = None) -> dict[str, Any]:

@@ -59,5 +59,5 @@ def settings_fingerprint(facts: tuple[Any, ...], config: PretrainedConfig, token
         backend = getattr(tokenizer, "backend_tokenizer", None)
         state = tokenizer.get_vocab() if backend is None else json.loads(backend.to_str())
         text.append({k: v for k, v in state.items() if k not in ("padding", "truncation")})
-    whole = json.dumps([facts, fields, text], sort_keys=True, default=str)
-    return hashlib.sha256(whole.encode("utf-8", "backslashreplace")).hexdigest()
+    summary = json.dumps([facts, fields, text], sort_keys=True, default=str)
+    return hashlib.sha256(summary.encode("utf-8", "backslashreplace")).hexdigest()

@@ -22,7 +22,7 @@ from .families import FAMILIES
 from .family import Direction, Family
 from .model import Model
 from .registry import family_by_name
-from .spec import Stated
+from .spec import ModelSettings
 
 _SDPA = torch.nn.functional.scaled_dot_product_attention
 _SIZES = {
@@ -34,7 +34,7 @@ _SIZES = {
 _CONTEXT = ("max_position_embeddings", "n_positions", "max_sequence_length", "max_seq_len", "n_ctx")
 
 
-def watched_model(network: Any, tokenizer: Any, asked: Stated) -> Model:
+def watched_model(network: Any, tokenizer: Any, settings: ModelSettings) -> Model:
     """Describe a network that the user loaded, from its config and the given settings."""
     if not isinstance(network, nn.Module) or not hasattr(network, "config"):
         raise ModelError(
@@ -43,20 +43,22 @@ def watched_model(network: Any, tokenizer: Any, asked: Stated) -> Model:
         )
     if hasattr(network, "_orig_mod"):
         raise ModelError(
-            "a compiled network runs without the functions that watch it",
-            "Watch the network as it was before torch.compile.",
+            "torch.compile bypasses the recording hooks",
+            "Watch the network before compiling it.",
         )
-    known = _by_interface(network)
-    if known and not hasattr(network, "blocks") and not hasattr(network, "model"):
+    has_interface = _by_interface(network)
+    if has_interface and not hasattr(network, "blocks") and not hasattr(network, "model"):
         raise ModelError(
-            f"a {type(network).__name__} has no layers where they are looked for",
+            f"a {type(network).__name__} has neither `model` nor `blocks`, where layers are expected",
             "Give the whole network, with its head.",
         )
-    kind = _family(network, asked)
-    net: Any = network if known else StandIn(network)
-    name = asked.name or str(getattr(network.config, "name_or_path", "") or type(network).__name__)
+    kind = _family(network, settings)
+    net: Any = network if has_interface else StandIn(network)
+    name = settings.name or str(
+        getattr(network.config, "name_or_path", "") or type(network).__name__
+    )
     generation = getattr(network, "generation_config", None)
-    settled = outline.settled(name, kind, net.config, generation, tokenizer, asked)
+    settled = outline.settled(name, kind, net.config, generation, tokenizer, settings)
     return Model(name=name, net=net, tokenizer=tokenizer, **settled)
 
 
@@ -67,27 +69,27 @@ def _by_interface(network: nn.Module) -> bool:
     return len(attention_hook.attention_modules(network)) == network.config.num_hidden_layers
 
 
-def _family(network: Any, asked: Stated) -> Family:
+def _family(network: Any, settings: ModelSettings) -> Family:
     """Determine the network's family: as given, by its class, or by its config and the given settings."""
-    if asked.family is not None:
-        return family_by_name(asked.family)
+    if settings.family is not None:
+        return family_by_name(settings.family)
     name = type(network).__name__
     causal = getattr(network.config, "is_causal", None)
-    own = next((kind for kind in FAMILIES.values() if name in kind.architectures), None)
-    if own is not None and own.direction is not Direction.CAUSAL:
-        return own
-    if asked.direction is None and causal is None and not _by_interface(network):
+    named_family = next((kind for kind in FAMILIES.values() if name in kind.architectures), None)
+    if named_family is not None and named_family.direction is not Direction.CAUSAL:
+        return named_family
+    if settings.direction is None and causal is None and not _by_interface(network):
         raise ModelError(
-            f"which way {name} attends is not said by its config",
-            "Say direction='causal', 'bidirectional' or 'block-causal' with block=; or family=.",
+            f"the config of {name} does not state the attention direction",
+            "Give direction='causal', 'bidirectional' or 'block-causal' with block=; or family=.",
         )
     direction = Direction.BIDIRECTIONAL if causal is False else Direction.CAUSAL
-    if (asked.direction or direction) == Direction.CAUSAL:
-        return own or Family(name=name, architectures=(name,), network=type(network))
-    if asked.shift is None:
+    if (settings.direction or direction) == Direction.CAUSAL:
+        return named_family or Family(name=name, architectures=(name,), network=type(network))
+    if settings.shift is None:
         raise ModelError(
-            f"which row of {name} predicts a position is not said by its config",
-            "Say shift=0 (row i predicts position i, as in LLaDA), shift=1 (row i − 1, as in Dream), or "
+            f"the config of {name} does not state which row predicts a position",
+            "Give shift=0 (row i predicts position i, as in LLaDA), shift=1 (row i − 1, as in Dream), or "
             "family=.",
         )
     return Family(name=name, architectures=(name,), network=type(network), direction=direction)
@@ -108,7 +110,7 @@ class StandIn(PreTrainedModel):
     def __init__(self, network: nn.Module) -> None:
         nn.Module.__init__(self)  # there is no config of transformers' to begin with
         config: Any = network.config
-        sizes = {name: _size(config, name, others) for name, others in _SIZES.items()}
+        sizes = {name: _size(config, name, aliases) for name, aliases in _SIZES.items()}
         fields = {**vars(config), **sizes, "_attn_implementation": attention_hook.NAME}
         context = [getattr(config, name) for name in _CONTEXT if hasattr(config, name)]
         fields["max_position_embeddings"] = context[0] if context else 1 << 31  # it does not say
@@ -120,10 +122,10 @@ class StandIn(PreTrainedModel):
         self.state_dict = network.state_dict
 
 
-def _size(config: Any, name: str, others: tuple[str, ...]) -> int:
-    for called in (name, *others):
-        if isinstance(found := getattr(config, called, None), int):
-            return found
+def _size(config: Any, name: str, aliases: tuple[str, ...]) -> int:
+    for called in (name, *aliases):
+        if isinstance(size := getattr(config, called, None), int):
+            return size
     raise ModelError(
         f"the config of the network has no {name}", f"Set network.config.{name} before watching."
     )

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import ModelError, foreign
-from .sizes import Held
+from .sizes import TensorCounts
 
 _PLAIN = dict(enumerate("BbHhIif?")) | {10: "Q", 11: "q", 12: "d"}
 _STRING, _ARRAY = 8, 9
@@ -39,9 +39,11 @@ class Header:
     tensors: dict[str, Place]
 
     @property
-    def held(self) -> Held:
+    def tensor_counts(self) -> TensorCounts:
         """Number of tensors and weights in the file."""
-        return Held(frozenset(self.tensors), sum(math.prod(t.shape) for t in self.tensors.values()))
+        return TensorCounts(
+            frozenset(self.tensors), sum(math.prod(t.shape) for t in self.tensors.values())
+        )
 
 
 def read(path: Path) -> Header:
@@ -56,7 +58,7 @@ def read(path: Path) -> Header:
 
 class _Walk:
     def __init__(self, path: Path, content: mmap.mmap) -> None:
-        self.path, self.content, self.at = path, content, 0
+        self.path, self.content, self.offset = path, content, 0
 
     def header(self) -> Header:
         if self._bytes(4) != b"GGUF":
@@ -66,14 +68,14 @@ class _Walk:
         n_tensors, n_fields = self._plain("Q"), self._plain("Q")
         # Each takes bytes: the file's end stops a count that lies.
         pairs = [(self._string(), self._value(self._plain("I"))) for _ in range(n_fields)]
-        fields = self._once("field", pairs)
+        fields = self._require_unique("field", pairs)
         alignment = fields.get("general.alignment", 32)
         if alignment not in [1 << n for n in range(20)]:
             raise self._wrong(f"alignment {alignment}, expected a power of two")
         places = [self._tensor() for _ in range(n_tensors)]
-        start = -(-self.at // alignment) * alignment
+        start = -(-self.offset // alignment) * alignment
         tensors = {}
-        for name, place in self._once("tensor", places).items():
+        for name, place in self._require_unique("tensor", places).items():
             tensors[name] = Place(place.shape, place.kind, start + place.start, place.size)
             if tensors[name].start + place.size > len(self.content):
                 raise self._wrong(f"tensor {name:.60} ends after the file does")
@@ -113,29 +115,31 @@ class _Walk:
             raise self._wrong(f"tensor {name:.60} has rows of {shape[-1]}, in blocks of {block}")
         return name, Place(shape, kind, self._plain("Q"), math.prod(shape) // block * width)
 
-    def _once(self, what: str, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    def _require_unique(self, kind: str, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         for name, count in Counter(name for name, _ in pairs).most_common(1):
             if count > 1:
-                raise self._wrong(f"{what} {name:.60} {count} times")
+                raise self._wrong(f"{kind} {name:.60} {count} times")
         return dict(pairs)
 
     def _string(self) -> str:
         return self._bytes(self._plain("Q")).decode("utf-8")
 
     def _plain(self, code: str) -> Any:
-        start = self.at
+        start = self.offset
         self._move(struct.calcsize(code))
         return struct.unpack_from("<" + code, self.content, start)[0]
 
     def _bytes(self, count: int) -> bytes:
-        start = self.at
+        start = self.offset
         self._move(count)
-        return self.content[start : self.at]
+        return self.content[start : self.offset]
 
     def _move(self, count: int) -> None:
-        if self.at + count > len(self.content):
-            raise self._wrong(f"{count} bytes expected at byte {self.at} of {len(self.content)}")
-        self.at += count
+        if self.offset + count > len(self.content):
+            raise self._wrong(
+                f"{count} bytes expected at byte {self.offset} of {len(self.content)}"
+            )
+        self.offset += count
 
-    def _wrong(self, what: str) -> ModelError:
-        return ModelError(f"{self.path} is no whole GGUF file: {what}", _REMEDY)
+    def _wrong(self, problem: str) -> ModelError:
+        return ModelError(f"{self.path} is no whole GGUF file: {problem}", _REMEDY)

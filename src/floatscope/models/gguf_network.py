@@ -83,10 +83,12 @@ _TURNED = ("llama", "llada")  # whose q and k llama.cpp stores in another order
 _AT_ONCE = 8192  # blocks dequantised together: within a core's cache
 
 
-def config_of(header: Header, path: Path, *, told: bool = False) -> tuple[Family, PretrainedConfig]:
+def config_of(
+    header: Header, path: Path, *, direction_given: bool = False
+) -> tuple[Family, PretrainedConfig]:
     """Return family and config from the header.
 
-    `told`: the user gave the direction, so the file's is ignored.
+    `direction_given`: the user gave the direction, so the file's is ignored.
     """
     fields, architecture = header.fields, str(header.fields.get("general.architecture"))
     kind = family_of(_ARCHITECTURES.get(architecture, architecture), path)
@@ -97,35 +99,35 @@ def config_of(header: Header, path: Path, *, told: bool = False) -> tuple[Family
             "Load the checkpoint's safetensors instead.",
         )
     causal = fields.get(f"{architecture}.attention.causal", kind.direction is Direction.CAUSAL)
-    if not told and causal is not (kind.direction is Direction.CAUSAL):
+    if not direction_given and causal is not (kind.direction is Direction.CAUSAL):
         raise ModelError(
             f"{path}: a {kind.name} is {kind.direction}, and the file says attention.causal = {causal}",
-            "Say which it is: direction=..., with shift= and mask_id= where it is no causal model.",
+            "State the direction: direction=..., with shift= and mask_id= if the model is not causal.",
         )
     names = _FIELDS | {_HEAD.get(architecture, ""): "head_dim"}
-    found = {
+    settings = {
         ours: fields[f"{architecture}.{theirs}"]
         for theirs, ours in names.items()
         if f"{architecture}.{theirs}" in fields
     }
-    found.setdefault("vocab_size", fields.get("tokenizer.ggml.tokens"))
-    found |= {
+    settings.setdefault("vocab_size", fields.get("tokenizer.ggml.tokens"))
+    settings |= {
         ours: fields[f"tokenizer.ggml.{theirs}"]
         for theirs, ours in _TOKENS.items()
         if f"tokenizer.ggml.{theirs}" in fields
     }
-    sizes.require_numbers(found, path)
+    sizes.require_numbers(settings, path)
     for name in ("num_hidden_layers", "hidden_size", "num_attention_heads", "vocab_size"):
-        if found.get(name) is None:
-            raise ModelError(f"{path} does not say its {name}", "Fetch or copy it again.")
-    if "num_experts" in found:
-        found.setdefault("norm_topk_prob", _NORMED.get(architecture, False))
+        if settings.get(name) is None:
+            raise ModelError(f"{path} has no {name}", "Fetch or copy it again.")
+    if "num_experts" in settings:
+        settings.setdefault("norm_topk_prob", _NORMED.get(architecture, False))
     if kind.direction is not Direction.CAUSAL:
-        found["is_causal"] = False
+        settings["is_causal"] = False
     if "diffusion.shift_logits" in fields:
-        found["shift_logits"] = bool(fields["diffusion.shift_logits"])
+        settings["shift_logits"] = bool(fields["diffusion.shift_logits"])
     tied = "output.weight" not in header.tensors
-    return kind, kind.network_class.config_class(**found, tie_word_embeddings=tied)
+    return kind, kind.network_class.config_class(**settings, tie_word_embeddings=tied)
 
 
 def network_of(
@@ -138,7 +140,9 @@ def network_of(
     places: dict[str, list[Place]] = {}
     for theirs in sorted(header.tensors):  # an expert's gate before its up
         places.setdefault(_name(theirs), []).append(header.tensors[theirs])
-    shapes = {name: _joined_shape([one.shape for one in parts]) for name, parts in places.items()}
+    shapes = {
+        name: _joined_shape([tensor.shape for tensor in parts]) for name, parts in places.items()
+    }
     sizes.require_complete(
         path,
         missing=set(expected) - set(places),
@@ -156,7 +160,9 @@ def network_of(
     for name, parts in places.items():
         values = _dequantised(content, parts[0])
         if len(parts) > 1:
-            values = np.concatenate([values, *(_dequantised(content, one) for one in parts[1:])], 1)
+            values = np.concatenate(
+                [values, *(_dequantised(content, part) for part in parts[1:])], 1
+            )
         module = name.split(".")[-2]
         if turned and module in heads:
             values = _halves(values, heads[module])

@@ -67,7 +67,7 @@ class Part(Protocol):
     ) -> AbstractContextManager[Any]:
         """Return a context around the recorded forward, which reads `inputs`; it yields the results."""
 
-    def replayed(self, left: Any) -> None:
+    def replayed(self, yielded: Any) -> None:
         """Receive the results that `recording` yielded, after a replay has filled them."""
 
 
@@ -183,8 +183,8 @@ class Store:
     """The graphs that one network keeps, latest last, with counts of launched and failed forwards."""
 
     recorded: "OrderedDict[Hashable, Recorded]" = field(default_factory=OrderedDict)
-    rooms: "OrderedDict[Hashable, Any]" = field(default_factory=OrderedDict)  # that nobody is in
-    taken: list[Any] = field(default_factory=list)  # that a decoding is in
+    rooms: "OrderedDict[Hashable, Any]" = field(default_factory=OrderedDict)  # not in use
+    in_use: list[Any] = field(default_factory=list)  # of running decodings
     launched: Counter[Hashable] = field(default_factory=Counter)
     refused: set[Hashable] = field(default_factory=set)
     evicted: set[Hashable] = field(default_factory=set)  # that gave way to later ones
@@ -192,12 +192,12 @@ class Store:
     _signature: Hashable = None
     _pool: Any = None
 
-    def known(self, key: Hashable) -> Recorded | None:
+    def recorded_graph(self, key: Hashable) -> Recorded | None:
         """Return the recorded graph of a key, or None."""
-        found = self.recorded.get(key)
-        if found is not None:
+        graph = self.recorded.get(key)
+        if graph is not None:
             self.recorded.move_to_end(key)
-        return found
+        return graph
 
     def record(
         self, key: Hashable, inputs: dict[str, Tensor], body: Callable[[dict[str, Tensor]], Any]
@@ -206,16 +206,16 @@ class Store:
         while len(self.recorded) >= _MOST:
             self.evicted.add(self.recorded.popitem(last=False)[0])
         before = reserved()
-        buffers = {name: one.clone() for name, one in inputs.items()}
+        buffers = {name: tensor.clone() for name, tensor in inputs.items()}
         graph = new_graph(self)
         try:
-            made = Recorded(graph, buffers, graph.record(lambda: body(buffers)))
+            recorded = Recorded(graph, buffers, graph.record(lambda: body(buffers)))
         except BaseException:
             self._pool = None  # the next one takes a pool that nothing has failed in
             raise
         self.bytes += max(0, reserved() - before)
-        self.recorded[key] = made
-        return made
+        self.recorded[key] = recorded
+        return recorded
 
     def pool(self) -> Any:
         """Return the memory pool of all graphs of a network, which never run at the same time."""
@@ -225,14 +225,14 @@ class Store:
 
     def take(self, key: Hashable, make: Callable[[], R]) -> R:
         """Return a room of this kind for exclusive use; it may contain another user's values."""
-        known: R | None = self.rooms.pop(key, None)
-        room = make() if known is None else known
-        self.taken.append(room)
+        idle: R | None = self.rooms.pop(key, None)
+        room = make() if idle is None else idle
+        self.in_use.append(room)
         return room
 
     def give(self, key: Hashable, room: Room) -> None:
         """Take back a room."""
-        self.taken = [one for one in self.taken if one is not room]
+        self.in_use = [used for used in self.in_use if used is not room]
         self.rooms[key] = room
         while len(self.rooms) > _ROOMS:
             self.rooms.popitem(last=False)
@@ -246,18 +246,18 @@ class Store:
         self.evicted.clear()
         self.bytes, self._pool = 0, None
 
-    def meet(self, net: nn.Module) -> None:
+    def release_outdated(self, net: nn.Module) -> None:
         """Release graphs of other weights than the network has now. Called before a decoding."""
         signature = _signature(net)
         if signature != self._signature:
             self.forget()
             self._signature = signature
 
-    def part(self) -> None:
+    def release_if_large(self) -> None:
         """Release everything if it holds much of the memory. Called after a decoding."""
-        rooms = sum(one.nbytes for room in self.rooms.values() for one in room.tensors())
-        held = self.bytes + rooms
-        if (self.recorded or self.rooms) and held > _SHARE * free_memory():
+        rooms = sum(tensor.nbytes for room in self.rooms.values() for tensor in room.tensors())
+        nbytes = self.bytes + rooms
+        if (self.recorded or self.rooms) and nbytes > _SHARE * free_memory():
             self.forget()
 
 
@@ -290,7 +290,9 @@ def _signature(net: nn.Module) -> Hashable:
     Values may change in place; a replay reads the new ones.
     """
     cuda = torch.backends.cuda
-    places = tuple(one.data_ptr() for group in (net.parameters(), net.buffers()) for one in group)
+    places = tuple(
+        tensor.data_ptr() for group in (net.parameters(), net.buffers()) for tensor in group
+    )
     switches = (
         cuda.flash_sdp_enabled(),
         cuda.mem_efficient_sdp_enabled(),

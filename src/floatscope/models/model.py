@@ -193,10 +193,10 @@ class Model:
             current = None
         if room is not None:
             first, device = keys - queries, padding.device
-            at = torch.arange(first, keys, device=device)
-            there = torch.full((), keys, device=device)
+            positions = torch.arange(first, keys, device=device)
+            n_filled = torch.full((), keys, device=device)
             rule = (self.direction, self.block, padding, queries, room)
-            return Visibility(*rule, offset, current, end, first, None, at, there)
+            return Visibility(*rule, offset, current, end, first, None, positions, n_filled)
         rule = (self.direction, self.block, padding, queries, keys)
         return Visibility(*rule, offset, current, end, first)
 
@@ -248,8 +248,8 @@ class Model:
     def logits(self, ids: Int[Tensor, "b s"]) -> Float[Tensor, "b s v"]:
         """Return the network's logits for a batch without padding, row by row, not shifted."""
         padding = torch.zeros(len(ids), dtype=torch.long, device=ids.device)
-        every = torch.arange(ids.shape[1], device=ids.device)
-        return self.forward(ids, every, self.visibility(ids.shape[1], ids.shape[1], padding))
+        positions = torch.arange(ids.shape[1], device=ids.device)
+        return self.forward(ids, positions, self.visibility(ids.shape[1], ids.shape[1], padding))
 
     def token_texts(self, ids: Sequence[int]) -> list[str]:
         """Return the text of each token, or its id in angle brackets without a tokenizer.
@@ -264,14 +264,14 @@ class Model:
 
     def text(self, ids: Sequence[int]) -> str:
         """Return the text of an answer, up to its end token and without special tokens."""
-        kept: list[int] = []
+        answer: list[int] = []
         for i in ids:
             if i in self.end_ids:
                 break
-            kept.append(i)
+            answer.append(i)
         if self.tokenizer is None:
-            return self.raw_text(kept)
-        return self.raw_text([i for i in kept if i not in self.special_ids])
+            return self.raw_text(answer)
+        return self.raw_text([i for i in answer if i not in self.special_ids])
 
     def raw_text(self, ids: Sequence[int]) -> str:
         """Return the text of all tokens, including special ones; ids if there is no tokenizer."""

@@ -54,24 +54,24 @@ def opened(
     tokenizer: Any,
     family: str | None,
     *,
-    told: bool,
+    direction_given: bool,
     spread: bool = False,
 ) -> Opened:
     """Read a checkpoint.
 
-    `told`: the user gave the direction, so a disguised architecture is accepted. `spread`: place the
-    layers on all devices.
+    `direction_given`: the user gave the direction, so a disguised architecture is accepted. `spread`: place
+    the layers on all devices.
     """
     if path.suffix == ".gguf" and spread:
         raise ModelError("device='auto' with a GGUF file", "Name one device, or give safetensors.")
     if path.suffix == ".gguf" and family is not None:
         raise ModelError("a GGUF file names its own family", "Leave family out.")
     if path.suffix == ".gguf":
-        kind, net = _from_gguf(path, dtype, told)
+        kind, net = _from_gguf(path, dtype, direction_given)
     else:
         kind, net = _from_directory(path, dtype, family, spread)
     tokenizer = tokenizer or source.tokenizer(path, kind)
-    if not told and path.is_dir():
+    if not direction_given and path.is_dir():
         special.require_undisguised(str(path), kind, source.read_config(path), tokenizer)
     generation = source.read_generation(path) if path.is_dir() else None
     return Opened(str(path), kind, net.eval(), tokenizer, generation)
@@ -94,9 +94,9 @@ def described(path: Path, family: str | None) -> tuple[Family, PreTrainedModel]:
             ) from error
         sizes.require_sound(config, file)
     with foreign(ModelError, f"{path}: the weights cannot be read", _COPY_WEIGHTS):
-        held = sizes.in_safetensors(source.weight_files(path))
-        net = sizes.without_weights(kind, config, path, held)
-        sizes.require_experts(config, path, held)
+        counts = sizes.in_safetensors(source.weight_files(path))
+        net = sizes.without_weights(kind, config, path, counts)
+        sizes.require_experts(config, path, counts)
     return kind, net
 
 
@@ -142,11 +142,13 @@ _COPY_CONFIG = "Copy the checkpoint's config.json again."
 _COPY_WEIGHTS = "The files are damaged or incomplete: fetch or copy them again."
 
 
-def _from_gguf(path: Path, dtype: torch.dtype, told: bool) -> tuple[Family, PreTrainedModel]:
+def _from_gguf(
+    path: Path, dtype: torch.dtype, direction_given: bool
+) -> tuple[Family, PreTrainedModel]:
     source.require_gguf()
     header = gguf_header.read(path)
     with foreign(ModelError, f"{path}: the file cannot be read", _COPY_WEIGHTS):
-        kind, config = gguf_network.config_of(header, path, told=told)
+        kind, config = gguf_network.config_of(header, path, direction_given=direction_given)
         sizes.require_sound(config, path)
-        empty = sizes.without_weights(kind, config, path, header.held)
+        empty = sizes.without_weights(kind, config, path, header.tensor_counts)
         return kind, gguf_network.network_of(header, path, kind, empty, dtype)

@@ -1,4 +1,4 @@
-"""A model without its weights: what config.json, floatscope.json and the tokenizer say of it.
+"""A model without its weights: the facts in config.json, floatscope.json and the tokenizer.
 
 Enough to refuse a sampler, a setting or a prompt that cannot work, before a worker starts or weights are
 read. `loading` finds and settles the same facts by the same functions, so that the two cannot differ.
@@ -13,17 +13,20 @@ from . import opening, sizes, source, special, stated, twin
 from .family import Direction, Family, Grid
 from .model import Model
 from .pair import PAIR
-from .spec import ModelSpec, Stated
+from .spec import ModelSettings, ModelSpec
 
 
 def located(
-    where: str | Path, asked: Stated, adapter: str | Path | None, revision: str | None = None
-) -> tuple[Path, Path | None, Stated]:
-    """Find a checkpoint and its adapter; add what their floatscope.json say to what is asked."""
+    where: str | Path,
+    settings: ModelSettings,
+    adapter: str | Path | None,
+    revision: str | None = None,
+) -> tuple[Path, Path | None, ModelSettings]:
+    """Find a checkpoint and its adapter; complete the settings from their floatscope.json."""
     path, part = source.locate(where, revision), twin.adapter(where, adapter)
     source.require_no_other_adapter(path, part)
     folder = path if path.is_dir() else path.parent
-    use = asked.over(stated.read(part).over(stated.read(folder)))
+    use = settings.over(stated.read(part).over(stated.read(folder)))
     called = str(where) if adapter is None else f"{where} + {adapter}"
     return path, part, replace(use, name=use.name or called)
 
@@ -48,26 +51,32 @@ def outlined(spec: ModelSpec) -> Model | None:
 
 
 def settled(
-    name: str, kind: Family, config: Any, generation: Any, tokenizer: Any, asked: Stated
+    name: str, kind: Family, config: Any, generation: Any, tokenizer: Any, settings: ModelSettings
 ) -> dict[str, Any]:
     """Return the fields of a Model besides its network and tokenizer."""
     _require_full_attention(name, kind, config)
-    block = _block(kind, config, asked)
-    toward = _direction(kind, asked.direction, block)
-    mask = special.mask_id(kind, toward, config, tokenizer, asked.mask_id, asked.override_mask)
+    block = _block(kind, config, settings)
+    toward = _direction(kind, settings.direction, block)
+    mask = special.mask_id(
+        kind, toward, config, tokenizer, settings.mask_id, settings.override_mask
+    )
     ends = special.end_ids(config, generation, tokenizer)
     if mask in ends:
         raise ModelError(
             f"{name}: mask id {mask} is also an end token, so that no answer could have an end",
-            "Say which id is the mask: load(..., mask_id=...), 'DIR,mask_id=N'; or correct mask_token_id "
+            "State the id of the mask: load(..., mask_id=...), 'DIR,mask_id=N'; or correct mask_token_id "
             "or eos_token_id in its files.",
         )
-    shifts = (asked.shift, getattr(config, "shift_logits", None), kind.shift)  # a GGUF file says it
+    shifts = (
+        settings.shift,
+        getattr(config, "shift_logits", None),
+        kind.shift,
+    )  # a GGUF file says it
     return {
         "family": replace(kind, direction=toward),
         "direction": toward,
         "block": block,
-        "grid": _grid(kind, asked.grid, toward),
+        "grid": _grid(kind, settings.grid, toward),
         "shift": int(next(shift for shift in shifts if shift is not None)),
         "mask_id": mask,
         "end_ids": ends,
@@ -92,26 +101,30 @@ def _require_full_attention(name: str, kind: Family, config: Any) -> None:
         )
 
 
-def _block(kind: Family, config: Any, asked: Stated) -> int | None:
+def _block(kind: Family, config: Any, settings: ModelSettings) -> int | None:
     """Return the block length of the checkpoint or family; another one must come with a direction."""
-    if asked.direction is not None:
-        return asked.block
-    said = getattr(config, kind.block_field, None) if kind.block_field else None
-    said = kind.block if said is None else sizes.whole(said, f"config.json: {kind.block_field}")
-    if None not in (said, asked.block) and said != asked.block:
+    if settings.direction is not None:
+        return settings.block
+    stored = getattr(config, kind.block_field, None) if kind.block_field else None
+    stored = (
+        kind.block
+        if stored is None
+        else sizes.positive_integer(stored, f"config.json: {kind.block_field}")
+    )
+    if None not in (stored, settings.block) and stored != settings.block:
         raise ModelError(
-            f"two block sizes: {kind.name} has {said}, and {asked.block} is given",
-            f"Leave block out; or say direction='{kind.direction}' with it to overrule.",
+            f"two block sizes: {kind.name} has {stored}, and {settings.block} is given",
+            f"Leave block out; or add direction='{kind.direction}' to overrule it.",
         )
-    return said if asked.block is None else asked.block
+    return stored if settings.block is None else settings.block
 
 
-def _direction(kind: Family, given: str | None, block: int | None) -> Direction:
-    toward = kind.direction if given is None else None
+def _direction(kind: Family, direction: str | None, block: int | None) -> Direction:
+    toward = kind.direction if direction is None else None
     if toward is None:
-        if given not in list(Direction):
-            raise ModelError(f"no direction {given!r}", f"Use one of: {', '.join(Direction)}.")
-        toward = Direction(given)
+        if direction not in list(Direction):
+            raise ModelError(f"no direction {direction!r}", f"Use one of: {', '.join(Direction)}.")
+        toward = Direction(direction)
     if toward.in_blocks != (block is not None) or (block is not None and block < 1):
         raise ModelError(
             f"direction {toward} with block {block}",
@@ -121,14 +134,14 @@ def _direction(kind: Family, given: str | None, block: int | None) -> Direction:
     return toward
 
 
-def _grid(kind: Family, given: str | None, toward: Direction) -> Grid:
-    if given is None:
+def _grid(kind: Family, grid: str | None, toward: Direction) -> Grid:
+    if grid is None:
         return kind.grid
-    if given not in list(Grid):
-        raise ModelError(f"no grid {given!r}", f"Use one of: {', '.join(Grid)}.")
+    if grid not in list(Grid):
+        raise ModelError(f"no grid {grid!r}", f"Use one of: {', '.join(Grid)}.")
     if not toward.in_blocks:
         raise ModelError(
-            f"grid {given} of a model that is {toward}",
+            f"grid {grid} of a model that is {toward}",
             "Only models in blocks have one: leave it out.",
         )
-    return Grid(given)
+    return Grid(grid)

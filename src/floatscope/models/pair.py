@@ -17,4 +17,4 @@ PAIR = {
 
 def locate(name: str) -> Path:
     """Return the directory of a model of the pair, after verifying its checksums."""
-    return shipped.whole(name, FOLDER / name.removeprefix("pair/"))
+    return shipped.checked_directory(name, FOLDER / name.removeprefix("pair/"))

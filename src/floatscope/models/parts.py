@@ -13,15 +13,15 @@ from transformers import PreTrainedModel
 
 def layers(net: PreTrainedModel) -> list[nn.Module]:
     """Return the layers in order, each as a module that is called once per forward."""
-    own = getattr(net, "blocks", None)
-    return list(net.model.layers if own is None else own)
+    blocks = getattr(net, "blocks", None)
+    return list(net.model.layers if blocks is None else blocks)
 
 
 def readout(net: PreTrainedModel) -> Callable[[Tensor], Tensor] | None:
     """Return the function from a layer's output to logits, as after the last layer; None if unknown."""
-    own: Callable[[Tensor], Tensor] | None = getattr(net, "readout", None)
-    if own is not None:
-        return own
+    method: Callable[[Tensor], Tensor] | None = getattr(net, "readout", None)
+    if method is not None:
+        return method
     head, norm = net.get_output_embeddings(), getattr(net.model, "norm", None)
     if head is None or norm is None:
         return None
@@ -30,9 +30,9 @@ def readout(net: PreTrainedModel) -> Callable[[Tensor], Tensor] | None:
 
 def routers(net: PreTrainedModel) -> dict[int, nn.Module]:
     """Return the router of each layer with experts; it returns logits, weights and the chosen experts."""
-    found: dict[int, nn.Module] = {}
+    gates: dict[int, nn.Module] = {}
     for number, block in enumerate(layers(net)):
         mlp: Any = getattr(block, "mlp", None)
         if hasattr(mlp, "gate") and hasattr(mlp, "experts"):
-            found[number] = mlp.gate
-    return found
+            gates[number] = mlp.gate
+    return gates

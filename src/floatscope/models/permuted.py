@@ -32,8 +32,8 @@ _AT_ONCE_GPU = 1 << 24
 def require_known(weights: str, seed: int) -> None:
     if weights not in WEIGHTS:
         raise UsageError(f"no weights {weights!r}", f"Use one of: {', '.join(WEIGHTS)}.")
-    whole = isinstance(seed, int) and not isinstance(seed, bool)
-    if weights == PERMUTED and (not whole or seed < 0):
+    is_integer = isinstance(seed, int) and not isinstance(seed, bool)
+    if weights == PERMUTED and (not is_integer or seed < 0):
         raise UsageError(f"seed = {seed!r}", "Use a whole number, 0 or more.")
 
 
@@ -80,8 +80,8 @@ def _permuted(matrix: Shaped[Tensor, "rows *columns"], key: str) -> Shaped[Tenso
     result = torch.empty_like(entries)
     together = max(1, (_AT_ONCE if device.type == "cpu" else _AT_ONCE_GPU) // columns)
     for start in range(0, rows, together):
-        here = torch.arange(start, min(start + together, rows), dtype=torch.int32, device=device)
-        row = here[:, None].expand(-1, columns)
+        chunk = torch.arange(start, min(start + together, rows), dtype=torch.int32, device=device)
+        row = chunk[:, None].expand(-1, columns)
         column = torch.arange(columns, dtype=torch.int32, device=device).expand_as(row)
         for of_columns, of_rows in turns:
             row = _turned(row, of_columns[column], rows)

@@ -30,8 +30,8 @@ def sent(tensor: Tensor, device: torch.device) -> Tensor:
     return tensor.pin_memory().to(device, non_blocking=True)
 
 
-class OnItsWay:
-    """A tensor being copied to the host. `arrived` waits for this copy only, not for later work."""
+class PendingCopy:
+    """A tensor being copied to the host. `wait` waits for this copy only, not for later work."""
 
     def __init__(self, tensor: Tensor) -> None:
         self._end = None
@@ -40,7 +40,7 @@ class OnItsWay:
             self._end = torch.cuda.Event()
             self._end.record()
 
-    def arrived(self) -> Tensor:
+    def wait(self) -> Tensor:
         """Wait for the copy and return it."""
         if self._end is not None:
             self._end.synchronize()

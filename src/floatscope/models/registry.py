@@ -13,11 +13,11 @@ def family_of(architecture: str | None, where: str | Path) -> Family:
     for family in FAMILIES.values():
         if architecture in family.architectures:
             return family
-    known = ", ".join(name for family in FAMILIES.values() for name in family.architectures)
+    architectures = ", ".join(name for family in FAMILIES.values() for name in family.architectures)
     silent = ": its config.json names none" if architecture is None else ""
     raise ModelError(
         f"{where}: unknown architecture {architecture!r}{silent}",
-        f"Known: {known}. For weights of a known family say which: 'DIR,family=Llama', "
+        f"Known: {architectures}. For weights of a known family say which: 'DIR,family=Llama', "
         "load(..., family='Llama'); a new family is one file, see docs/how-to/extending.md.",
     )
 

@@ -8,7 +8,7 @@ from ..errors import UsageError
 Choice = int | slice | Sequence[int] | None
 
 
-def chosen(choice: Choice, total: int, what: str) -> list[int]:
+def chosen(choice: Choice, total: int, noun: str) -> list[int]:
     """Return the chosen indices in order; negative indices count from the end."""
     everything = range(total)
     if choice is None:
@@ -16,35 +16,35 @@ def chosen(choice: Choice, total: int, what: str) -> list[int]:
     if isinstance(choice, slice):
         indices = sorted(everything[choice])
     else:
-        wanted = [choice] if isinstance(choice, int) else list(choice)
-        wrong = [i for i in wanted if not -total <= i < total]
+        requested = [choice] if isinstance(choice, int) else list(choice)
+        wrong = [i for i in requested if not -total <= i < total]
         if wrong:
             raise UsageError(
-                f"no {what} {wrong[0]}: there are {total}", f"Choose from 0 to {total - 1}."
+                f"no {noun} {wrong[0]}: there are {total}", f"Choose from 0 to {total - 1}."
             )
-        indices = sorted({i % total for i in wanted})
+        indices = sorted({i % total for i in requested})
     if not indices:
         raise UsageError(
-            f"{what}s = {choice} chooses none of the {total} there are", "Choose at least one."
+            f"{noun}s = {choice} chooses none of the {total} there are", "Choose at least one."
         )
     return indices
 
 
-def within(choice: Choice, index: int, what: str) -> bool:
+def within(choice: Choice, index: int, noun: str) -> bool:
     """Tell whether an index is chosen if the total is unknown; negative indices are refused."""
     if choice is None:
         return True
     if isinstance(choice, slice):
         ends = [end for end in (choice.start, choice.stop, choice.step) if end is not None]
         if any(end < 0 for end in ends):
-            raise UsageError(f"{what}s = {choice}", "Count from the first: 0, 1, …")
+            raise UsageError(f"{noun}s = {choice}", "Count from the first: 0, 1, …")
         start, step = choice.start or 0, choice.step or 1
         stop = index + 1 if choice.stop is None else choice.stop
         return index in range(start, stop, step)
-    wanted = [choice] if isinstance(choice, int) else list(choice)
-    if any(i < 0 for i in wanted):
-        raise UsageError(f"{what}s = {choice}", "Count from the first: 0, 1, …")
-    return index in wanted
+    requested = [choice] if isinstance(choice, int) else list(choice)
+    if any(i < 0 for i in requested):
+        raise UsageError(f"{noun}s = {choice}", "Count from the first: 0, 1, …")
+    return index in requested
 
 
 def choice_of(text: str | None, name: str) -> Choice:

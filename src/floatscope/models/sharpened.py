@@ -29,12 +29,14 @@ _STEPS = 40
 class _Entropies:
     """Records each head's mean entropy over its maximum, without changing the call."""
 
-    found: dict[int, Float[Tensor, " h"]]
+    entropies: dict[int, Float[Tensor, " h"]]
     rows: Bool[Tensor, "n size"] | None = None
 
     def __call__(self, call: attention_hook.Call, proceed: attention_hook.Proceed) -> Tensor:
         scores, counts = _scores(call, self.rows)
-        self.found[call.layer] = _mean_entropy(scores, counts, scores.new_zeros(scores.shape[1]))[0]
+        self.entropies[call.layer] = _mean_entropy(
+            scores, counts, scores.new_zeros(scores.shape[1])
+        )[0]
         return proceed(call)
 
 
@@ -43,13 +45,13 @@ class _Matching:
     """Scales each head to its target entropy and continues with the scaled queries."""
 
     targets: Float[Tensor, "layer h"]
-    found: dict[int, Float[Tensor, " h"]]
+    log_scales: dict[int, Float[Tensor, " h"]]
     rows: Bool[Tensor, "n size"] | None = None
 
     def __call__(self, call: attention_hook.Call, proceed: attention_hook.Proceed) -> Tensor:
         scores, counts = _scores(call, self.rows)
         target = self.targets[call.layer].to(scores)
-        self.found[call.layer] = log_scale = _solve(scores, counts, target)
+        self.log_scales[call.layer] = log_scale = _solve(scores, counts, target)
         return proceed(_scaled(call, log_scale))
 
 
@@ -83,11 +85,11 @@ def match_sharpness(
     targets: dict[int, Tensor] = {}
     with attention_hook.attach(trained.net, _Entropies(targets, rows)):
         _forward(trained, texts)
-    every = torch.stack([targets[layer] for layer in sorted(targets)])
-    found: dict[int, Tensor] = {}
-    with attention_hook.attach(control.net, _Matching(every, found, rows)):
+    entropies = torch.stack([targets[layer] for layer in sorted(targets)])
+    log_scales: dict[int, Tensor] = {}
+    with attention_hook.attach(control.net, _Matching(entropies, log_scales, rows)):
         _forward(control, texts)
-    return torch.stack([found[layer] for layer in sorted(found)])
+    return torch.stack([log_scales[layer] for layer in sorted(log_scales)])
 
 
 @contextmanager
@@ -119,11 +121,13 @@ def _scores(
     Rows that are not counted have no visible keys.
     """
     device = call.query.device
-    every = torch.arange(call.query.shape[2], device=device)
+    queries = torch.arange(call.query.shape[2], device=device)
     if counted is not None:
         counted = counted.to(device)
-        every = every[counted.any(0)]
-    rows = every[torch.linspace(0, len(every) - 1, min(ROWS, len(every)), device=device).long()]
+        queries = queries[counted.any(0)]
+    rows = queries[
+        torch.linspace(0, len(queries) - 1, min(ROWS, len(queries)), device=device).long()
+    ]
     key = attention_hook.repeat_kv(call.key, call.query.shape[1]).float()
     scores = call.query[:, :, rows].float() @ key.transpose(-1, -2) * call.scale
     may = attention_hook.explicit_mask(call)
@@ -141,16 +145,16 @@ def _mean_entropy(
     """Return the mean over rows of −Σ a ln a / ln(keys), and its derivative by the logarithm of the scale."""
     scale = log_scale.exp()[None, :, None, None]
     weight = torch.softmax(scores * scale, -1)
-    known = scores.masked_fill(scores == -torch.inf, 0.0)
-    mean = (weight * known).sum(-1)
-    variance = (weight * known**2).sum(-1) - mean**2
+    finite = scores.masked_fill(scores == -torch.inf, 0.0)
+    mean = (weight * finite).sum(-1)
+    variance = (weight * finite**2).sum(-1) - mean**2
     entropy = torch.logsumexp(scores * scale, -1) - scale[..., 0] * mean
     # a row that sees one key has no entropy, and one that is not counted sees none
     several = counts > 1
-    most = counts.clamp(min=2).log()
+    max_entropy = counts.clamp(min=2).log()
     number = several.sum((0, 2)).clamp(min=1)
-    value = (entropy / most * several).sum((0, 2)) / number
-    slope = -(scale[..., 0] ** 2 * variance / most * several).sum((0, 2)) / number
+    value = (entropy / max_entropy * several).sum((0, 2)) / number
+    slope = -(scale[..., 0] ** 2 * variance / max_entropy * several).sum((0, 2)) / number
     return value, slope
 
 
@@ -159,14 +163,14 @@ def _solve(
 ) -> Float[Tensor, " h"]:
     """Solve for the log scale by Newton's method within a bracket; entropy falls with the scale."""
     low, high = torch.full_like(target, -LOG_RANGE), torch.full_like(target, LOG_RANGE)
-    here = torch.zeros_like(target)
+    log_scale = torch.zeros_like(target)
     for _ in range(_STEPS):
-        value, slope = _mean_entropy(scores, counts, here)
-        apart = value - target
-        if bool((apart.abs() < _TOLERANCE).all()):
+        value, slope = _mean_entropy(scores, counts, log_scale)
+        error = value - target
+        if bool((error.abs() < _TOLERANCE).all()):
             break
-        low, high = torch.where(apart > 0, here, low), torch.where(apart > 0, high, here)
-        step = here - apart / slope.clamp(max=-1e-12)
+        low, high = torch.where(error > 0, log_scale, low), torch.where(error > 0, high, log_scale)
+        step = log_scale - error / slope.clamp(max=-1e-12)
         inside = (step > low) & (step < high)
-        here = torch.where(inside, step, (low + high) / 2)
-    return here
+        log_scale = torch.where(inside, step, (low + high) / 2)
+    return log_scale

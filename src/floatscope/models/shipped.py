@@ -10,7 +10,7 @@ EMBEDDED = Path(__file__).parent / "embedded"
 _REINSTALL = "Install floatscope again: pip install --force-reinstall floatscope."
 
 
-def whole(name: str, path: Path) -> Path:
+def checked_directory(name: str, path: Path) -> Path:
     """Return the directory of an embedded model, after checking that its files are complete and unaltered."""
     try:
         expected = json.loads((path.parent / "checksums.json").read_text())[path.name]
@@ -25,7 +25,7 @@ def whole(name: str, path: Path) -> Path:
             raise ModelError(f"the embedded model {name} lacks {file}", _REINSTALL) from error
         if actual != digest:
             raise ModelError(f"{file} of the embedded model {name} is damaged", _REINSTALL)
-    for found in path.iterdir():  # what a loader would take for the model's own
-        if found.name not in expected and not found.name.startswith("."):
-            raise ModelError(f"{found} is no file of the embedded model {name}", "Remove it.")
+    for member in path.iterdir():  # a loader would read it as part of the model
+        if member.name not in expected and not member.name.startswith("."):
+            raise ModelError(f"{member} is no file of the embedded model {name}", "Remove it.")
     return path

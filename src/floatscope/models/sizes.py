@@ -35,14 +35,14 @@ _LARGEST = 2**31 - 1
 
 
 @dataclass(frozen=True)
-class Held:
+class TensorCounts:
     """The number of tensors and weights in a checkpoint's files."""
 
     tensors: frozenset[str]  # their names
     weights: int
 
 
-def whole(value: Any, name: str) -> int:
+def positive_integer(value: Any, name: str) -> int:
     """Return a positive whole number, as JSON may write it (4 or 4.0), or raise ModelError."""
     number = isinstance(value, int | float) and not isinstance(value, bool)
     if not number or not math.isfinite(value) or value != int(value) or not 0 < value <= _LARGEST:
@@ -52,8 +52,8 @@ def whole(value: Any, name: str) -> int:
 
 def require_numbers(fields: Mapping[str, Any], where: Path) -> dict[str, int]:
     """Refuse sizes that are not positive whole numbers; return those that are given."""
-    given = {name: fields[name] for name in _SIZES if fields.get(name) is not None}
-    return {name: whole(value, f"{where}: {name}") for name, value in given.items()}
+    sizes = {name: fields[name] for name in _SIZES if fields.get(name) is not None}
+    return {name: positive_integer(value, f"{where}: {name}") for name, value in sizes.items()}
 
 
 def require_sound(config: PretrainedConfig, where: Path) -> None:
@@ -75,50 +75,52 @@ def require_sound(config: PretrainedConfig, where: Path) -> None:
         )
 
 
-def in_safetensors(files: Iterable[Path]) -> Held:
+def in_safetensors(files: Iterable[Path]) -> TensorCounts:
     """Count tensors and weights from the headers of safetensors files."""
     weights: dict[str, int] = {}
     for file in files:
         with safe_open(file, framework="pt") as content:
             for name in content.keys():  # noqa: SIM118
                 weights[name] = math.prod(content.get_slice(name).get_shape())
-    return Held(frozenset(weights), sum(weights.values()))
+    return TensorCounts(frozenset(weights), sum(weights.values()))
 
 
-def require_experts(config: PretrainedConfig, path: Path, held: Held) -> None:
+def require_experts(config: PretrainedConfig, path: Path, counts: TensorCounts) -> None:
     """Refuse files that lack an expert: experts are separate in the files and are joined on loading."""
     count = getattr(config, "num_experts", None) or getattr(config, "n_routed_experts", None)
     if not count:
         return
-    single = [found for found in map(_EXPERT.fullmatch, held.tensors) if found]
-    places = {(found[1], found[3]) for found in single}
+    single = [match for match in map(_EXPERT.fullmatch, counts.tensors) if match]
+    places = {(match[1], match[3]) for match in single}
     parts = {part for _, part in places}
-    every = {f"{of}{n}.{part}" for of, _ in places for n in range(int(count)) for part in parts}
-    require_complete(path, every - held.tensors, [], [])
+    expected = {
+        f"{prefix}{n}.{part}" for prefix, _ in places for n in range(int(count)) for part in parts
+    }
+    require_complete(path, expected - counts.tensors, [], [])
 
 
 _EXPERT = re.compile(r"(.+\.experts\.)(\d+)\.(.+)")
 
 
 def without_weights(
-    kind: Family, config: PretrainedConfig, where: Path, held: Held
+    kind: Family, config: PretrainedConfig, where: Path, counts: TensorCounts
 ) -> PreTrainedModel:
     """Build the network on the meta device, where it takes no memory; refuse one far larger than its files.
 
-    A few tensors short is told by name, later.
+    A few missing tensors are reported by name later.
     """
     layers = int(config.num_hidden_layers)
-    if layers > len(held.tensors):
+    if layers > len(counts.tensors):
         raise ModelError(
-            f"{where}: {layers} layers by its config, and {len(held.tensors)} tensors in its files",
+            f"{where}: {layers} layers by its config, and {len(counts.tensors)} tensors in its files",
             _OTHER_CONFIG,
         )
     with torch.device("meta"):
         net = kind.network_class(config)
-    wanted = sum(p.numel() for p in net.parameters())
-    if wanted > 2 * held.weights + 1_000_000:
+    n_weights = sum(p.numel() for p in net.parameters())
+    if n_weights > 2 * counts.weights + 1_000_000:
         raise ModelError(
-            f"{where}: a network of {wanted:,} weights by its config, and {held.weights:,} in "
+            f"{where}: a network of {n_weights:,} weights by its config, and {counts.weights:,} in "
             "its files",
             _OTHER_CONFIG,
         )
@@ -134,14 +136,14 @@ def require_complete(
     """Refuse a network with a missing, extra or mis-shaped tensor: self-check 1."""
     shapes_differ = [f"{name} is {tuple(a)}, expected {tuple(b)}" for name, a, b in mis_shaped]
     problems = []
-    for what, names in (
+    for problem, names in (
         ("missing", sorted(missing)),
         ("left over", sorted(left_over)),
         ("mis-shaped", sorted(shapes_differ)),
     ):
         if names:
-            more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-            problems.append(f"{len(names)} tensors {what}: {', '.join(names[:3])}{more}")
+            remainder = f" and {len(names) - 3} more" if len(names) > 3 else ""
+            problems.append(f"{len(names)} tensors {problem}: {', '.join(names[:3])}{remainder}")
     if problems:
         raise ModelError(
             f"self-check 'every tensor loaded' failed for {path}: {'; '.join(problems)}",

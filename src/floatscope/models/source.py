@@ -99,8 +99,8 @@ def read_generation(path: Path) -> Any:
     """Read the end tokens that a directory's generation_config.json adds."""
     if not (path / "generation_config.json").exists():
         return None
-    said = read_json(path / "generation_config.json")
-    return SimpleNamespace(eos_token_id=said.get("eos_token_id"))
+    settings = read_json(path / "generation_config.json")
+    return SimpleNamespace(eos_token_id=settings.get("eos_token_id"))
 
 
 def read_json(file: Path) -> dict[str, Any]:
@@ -112,7 +112,7 @@ def read_json(file: Path) -> dict[str, Any]:
             f"{file.parent} has no {file.name}", "Give the directory that holds the checkpoint."
         ) from error
     except Unreadable as error:
-        raise ModelError(f"{file} {error.what}", "Copy it again.") from error
+        raise ModelError(f"{file} {error.problem}", "Copy it again.") from error
 
 
 def architecture(raw: dict[str, Any], path: Path) -> str | None:
@@ -168,7 +168,7 @@ _PICKLES = (b"\x80", b"PK\x03\x04")  # a pickle, and torch's zip of pickles
 
 
 def _index(file: Path) -> dict[str, str]:
-    """Tensor → file, which lies beside the index."""
+    """Return the file of each tensor; the files are in the directory of the index."""
     try:
         names = read_object(file).get("weight_map")
     except (FileNotFoundError, Unreadable) as error:
@@ -202,32 +202,34 @@ def tokenizer(path: Path, family: Family) -> Any:
     folder = path if path.is_dir() else path.parent
     with foreign(ModelError, f"{path}: the tokenizer cannot be read", remedy):
         tokenizer_bounds.require_bounded_files(folder)
-        found = _tokenizer(path, family)
-        if found is not None and not (folder / "tokenizer.json").exists():
-            tokenizer_bounds.require_bounded(found, str(path))
-        if found is not None:  # some damage shows when it is first used
-            found.decode(found("a b", add_special_tokens=False)["input_ids"])
-            _require_mask_held(path, found)
-        return found
+        loaded = _tokenizer(path, family)
+        if loaded is not None and not (folder / "tokenizer.json").exists():
+            tokenizer_bounds.require_bounded(loaded, str(path))
+        if loaded is not None:  # some damage shows when it is first used
+            loaded.decode(loaded("a b", add_special_tokens=False)["input_ids"])
+            _require_mask_held(path, loaded)
+        return loaded
 
 
-def _require_mask_held(path: Path, found: Any) -> None:
+def _require_mask_held(path: Path, tokenizer: Any) -> None:
     """Refuse a mask token that is in no vocabulary: transformers would silently give it a new id."""
-    token = getattr(found, "mask_token", None)
-    held = [path / name for name in ("tokenizer.json", "vocab.json") if (path / name).exists()]
-    if token is None or not held:
+    token = getattr(tokenizer, "mask_token", None)
+    vocabularies = [
+        path / name for name in ("tokenizer.json", "vocab.json") if (path / name).exists()
+    ]
+    if token is None or not vocabularies:
         return
     spelled = {json.dumps(token, ensure_ascii=plain).encode() for plain in (True, False)}
     added = path / "added_tokens.json"
-    for file in (*held, added) if added.exists() else held:
+    for file in (*vocabularies, added) if added.exists() else vocabularies:
         content = file.read_bytes()
-        if any(one in content for one in spelled):
+        if any(spelling in content for spelling in spelled):
             return
     config = path / "tokenizer_config.json"
     listed = read_json(config).get("added_tokens_decoder") if config.exists() else None
-    if token not in [one["content"] for one in (listed or {}).values()]:
+    if token not in [token_info["content"] for token_info in (listed or {}).values()]:
         raise ModelError(
-            f"{path}: the tokenizer names {token!r:.80} as its mask, which is not in {held[0].name}",
+            f"{path}: the tokenizer names {token!r:.80} as its mask, which is not in {vocabularies[0].name}",
             "Correct mask_token in special_tokens_map.json and tokenizer_config.json.",
         )
 
@@ -245,7 +247,10 @@ def _tokenizer(path: Path, family: Family) -> Any:
     if (path / "tokenizer.model").exists() or (path / "vocab.json").exists():
         return transformers.AutoTokenizer.from_pretrained(path, **NO_CODE)
     if family.tokenizer and (file := vocabulary_files.vocabulary_of(path)):
-        beside = {name: path / name for name in vocabulary_files.SETTINGS}
-        said = {name: read_json(one) if one.exists() else {} for name, one in beside.items()}
-        return vocabulary_files.read_tokenizer(file, family.tokenizer, said)
+        paths = {name: path / name for name in vocabulary_files.SETTINGS}
+        settings = {
+            name: read_json(setting_path) if setting_path.exists() else {}
+            for name, setting_path in paths.items()
+        }
+        return vocabulary_files.read_tokenizer(file, family.tokenizer, settings)
     return None

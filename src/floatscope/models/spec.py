@@ -30,8 +30,8 @@ _FORM = "[NAME=]WHERE[,SETTING=VALUE …]"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Stated:
-    """What a network is called and used as; None where nothing is said."""
+class ModelSettings:
+    """Settings given with the model spec; None means not given."""
 
     name: str | None = None
     family: str | None = None
@@ -42,24 +42,24 @@ class Stated:
     override_mask: bool | None = None
     grid: str | None = None
 
-    def over(self, other: "Stated") -> "Stated":
+    def over(self, other: "ModelSettings") -> "ModelSettings":
         """Return these settings, completed by the other ones where these are None.
 
         A direction brings its block and grid with it, a mask_id its override_mask.
         """
-        said = {}
-        for field in fields(Stated):
+        merged = {}
+        for field in fields(ModelSettings):
             value = getattr(self, field.name)
-            said[field.name] = getattr(other, field.name) if value is None else value
+            merged[field.name] = getattr(other, field.name) if value is None else value
         if self.direction is not None:
-            said["block"], said["grid"] = self.block, self.grid
+            merged["block"], merged["grid"] = self.block, self.grid
         if self.mask_id is not None:
-            said["override_mask"] = self.override_mask
-        return Stated(**said)
+            merged["override_mask"] = self.override_mask
+        return ModelSettings(**merged)
 
 
 @dataclass(frozen=True)
-class ModelSpec(Stated):
+class ModelSpec(ModelSettings):
     """A model's location and settings. None leaves a setting to the checkpoint, floatscope.json or family."""
 
     where: str
@@ -72,31 +72,31 @@ class ModelSpec(Stated):
         _require(vars(self))
 
     @classmethod
-    def of(cls, given: "str | Mapping[str, Any] | ModelSpec") -> "ModelSpec":
+    def from_value(cls, source: "str | Mapping[str, Any] | ModelSpec") -> "ModelSpec":
         """Make a spec from a text, or from a table with the same fields."""
-        if isinstance(given, ModelSpec):
-            return given
-        if isinstance(given, str):
-            return cls.parse(given)
-        if not isinstance(given, Mapping):
+        if isinstance(source, ModelSpec):
+            return source
+        if isinstance(source, str):
+            return cls.parse(source)
+        if not isinstance(source, Mapping):
             raise UsageError(
-                f"model: {given!r:.80}", f"Write {_FORM}, or a table with {_settings()}."
+                f"model: {source!r:.80}", f"Write {_FORM}, or a table with {_settings()}."
             )
-        unknown = [str(key) for key in given if key not in _settings().split(", ")]
-        if unknown or "where" not in given:
-            what = f"no setting {unknown[0]!r:.80}" if unknown else "it does not say where it is"
-            raise UsageError(f"model: {what}", f"A table has where, and may have {_settings()}.")
-        _require(given)
-        return cls(**given)
+        unknown = [str(key) for key in source if key not in _settings().split(", ")]
+        if unknown or "where" not in source:
+            problem = f"no setting {unknown[0]!r:.80}" if unknown else "it does not say where it is"
+            raise UsageError(f"model: {problem}", f"A table has where, and may have {_settings()}.")
+        _require(source)
+        return cls(**source)
 
     @classmethod
     def parse(cls, text: str) -> "ModelSpec":
         """Parse a spec written in one line."""
         if not re.search("[=,]", text) or exists(text):  # a path may hold either
             return cls(text)
-        head, *rest = text.split(",")
+        head, *parts = text.split(",")
         settings: dict[str, Any] = {}
-        for part in rest:
+        for part in parts:
             key, equals, value = part.partition("=")
             key = key.strip()
             if not equals or key not in _settings().split(", ")[1:] or key in settings:
@@ -113,18 +113,18 @@ class ModelSpec(Stated):
             raise UsageError(f"model {text!r:.200} has two names", "Leave one out.")
         if named:
             settings["name"] = named[1].strip()
-        return cls.of({"where": named[2] if named else head, **settings})
+        return cls.from_value({"where": named[2] if named else head, **settings})
 
     @property
     def text(self) -> str:
         """The spec in one line, which parses to an equal spec; UsageError if it cannot be written so."""
-        said = [
+        pairs = [
             f"{key}={str(value).lower() if isinstance(value, bool) else value}"
             for key, value in self.settings.items()
             if key != "name"
         ]
         begin = f"{self.name}={self.where}" if self.name else self.where
-        text = ",".join([begin, *said])
+        text = ",".join([begin, *pairs])
         with suppress(UsageError):
             if type(self).parse(text) == self:
                 return text
@@ -140,8 +140,8 @@ class ModelSpec(Stated):
 
     def located(self, folder: Path) -> "ModelSpec":
         """Resolve relative paths against `folder`; names of embedded models and hub ids do not change."""
-        known = self.where in EMBEDDED
-        where = self.where if known else located(self.where, folder)
+        embedded = self.where in EMBEDDED
+        where = self.where if embedded else located(self.where, folder)
         return replace(self, where=where, adapter=self.adapter and located(self.adapter, folder))
 
     @property
@@ -190,12 +190,12 @@ def expected_of(setting: str, value: Any) -> str:
     return f"at most {_LONG} characters" if setting in _SHORT and len(value) > _LONG else ""
 
 
-def _require(given: Mapping[str, Any]) -> None:
+def _require(values: Mapping[str, Any]) -> None:
     """Refuse a value that no model can have, and name its field."""
-    for field, value in given.items():
-        if (value is not None or field == "where") and (wanted := expected_of(field, value)):
-            raise UsageError(f"model: {field} = {value!r:.120}", f"Give {wanted}.")
-    name = given.get("name")
+    for field, value in values.items():
+        if (value is not None or field == "where") and (expected := expected_of(field, value)):
+            raise UsageError(f"model: {field} = {value!r:.120}", f"Give {expected}.")
+    name = values.get("name")
     if name is not None and not _NAME.fullmatch(name):  # it stands before = in a line
         raise UsageError(f"model: name = {name!r:.120}", "Use none of = , / \\ in it.")
 

@@ -14,7 +14,7 @@ _MARKER = re.compile(r"<\|[\w.:/-]{1,60}\|>")  # as special tokens of chats are 
 _MARKERS = 100  # of a template are looked at
 
 
-def _named(tokenizer: Any, names: tuple[str, ...]) -> list[int]:
+def _token_ids(tokenizer: Any, names: tuple[str, ...]) -> list[int]:
     if tokenizer is None:
         return []
     added = tokenizer.get_added_vocab()
@@ -26,7 +26,7 @@ def mask_id(
     direction: Direction,
     config: Any,
     tokenizer: Any,
-    given: int | None,
+    requested: int | None,
     override: bool | None = None,
 ) -> int | None:
     """Return the mask token's id: as given, or else from the config, the tokenizer or the family.
@@ -36,23 +36,23 @@ def mask_id(
     if direction is Direction.CAUSAL:
         return None
     named = _named_masks(config, tokenizer)
-    if given is not None:
-        _require_in_vocabulary(given, config, family)
-        if named and given not in named.values() and not override:
+    if requested is not None:
+        _require_in_vocabulary(requested, config, family)
+        if named and requested not in named.values() and not override:
             where, mask = next(iter(named.items()))
             raise ModelError(
-                f"mask_id = {given}, but {where} names {mask} as the mask token",
-                "Leave mask_id out; or say that this is meant: 'DIR,mask_id=4,override_mask=true', "
+                f"mask_id = {requested}, but {where} names {mask} as the mask token",
+                "Leave mask_id out; or confirm it with 'DIR,mask_id=4,override_mask=true', "
                 "load(..., mask_id=4, override_mask=True).",
             )
         if not named and not override:
-            _warn_of_ordinary(given, tokenizer)
-        return given
-    first, *others = named.values() or [_published_mask(family, config, tokenizer)]
-    if others and others[0] != first:
+            _warn_of_ordinary(requested, tokenizer)
+        return requested
+    first, *other_masks = named.values() or [_published_mask(family, config, tokenizer)]
+    if other_masks and other_masks[0] != first:
         raise ModelError(
-            f"two mask ids: config.json says {first!r:.40}, the tokenizer {others[0]}",
-            "Say which one is right: load(..., mask_id=...).",
+            f"two mask ids: config.json says {first!r:.40}, the tokenizer {other_masks[0]}",
+            "State which one is right: load(..., mask_id=...).",
         )
     _require_in_vocabulary(first, config, family)
     return first
@@ -66,8 +66,8 @@ def _warn_of_ordinary(mask: int, tokenizer: Any) -> None:
     if token is not None:
         warnings.warn(
             f"mask_id = {mask} is the ordinary token {token!r:.40}: text that holds it is read as masks. "
-            "Give the id of the mask token that the model was trained with, mask_id=…; or say that this is "
-            "meant: override_mask=true.",
+            "Give the id of the mask token that the model was trained with, mask_id=…; or confirm it "
+            "with override_mask=true.",
             stacklevel=2,
         )
 
@@ -76,12 +76,12 @@ def _named_masks(config: Any, tokenizer: Any) -> dict[str, Any]:
     """Return the mask ids that a checkpoint names, by where it names them."""
     from_tokenizer = getattr(tokenizer, "mask_token_id", None)
     if from_tokenizer is None:
-        from_tokenizer = next(iter(_named(tokenizer, MASK_NAMES)), None)
-    found = {
+        from_tokenizer = next(iter(_token_ids(tokenizer, MASK_NAMES)), None)
+    masks = {
         "config.json": getattr(config, "mask_token_id", None),
         "the tokenizer": from_tokenizer,
     }
-    return {where: mask for where, mask in found.items() if mask is not None}
+    return {where: mask for where, mask in masks.items() if mask is not None}
 
 
 def _published_mask(family: Family, config: Any, tokenizer: Any) -> int | None:
@@ -91,11 +91,11 @@ def _published_mask(family: Family, config: Any, tokenizer: Any) -> int | None:
         return None
     if tokenizer is not None:
         token = tokenizer.convert_ids_to_tokens(mask)
-        same, problem = token in MASK_NAMES, f"token {mask} of its tokenizer is {token!r:.40}"
+        fits, problem = token in MASK_NAMES, f"token {mask} of its tokenizer is {token!r:.40}"
     else:
-        same = not family.mask_vocab or size in family.mask_vocab
+        fits = not family.mask_vocab or size in family.mask_vocab
         problem = f"theirs have {' or '.join(map(str, family.mask_vocab))} tokens and this {size}"
-    if not same:
+    if not fits:
         raise ModelError(
             f"no mask id: neither config.json nor a tokenizer names a mask token, and the id {mask} "
             f"of published {family.name} checkpoints does not fit: {problem}",
@@ -162,14 +162,14 @@ def require_undisguised(name: str, family: Family, raw: dict[str, Any], tokenize
     named = raw.get("auto_map")
     named = named if isinstance(named, dict) else {}
     classes = {str(c) for k, c in named.items() if k.startswith("AutoModel")}
-    own = [c for c in classes if c.rpartition(".")[2] not in family.architectures]
+    custom = [c for c in classes if c.rpartition(".")[2] not in family.architectures]
     mask = raw.get("mask_token_id")
     mask = mask if mask is not None else getattr(tokenizer, "mask_token_id", None)
-    if family.direction is Direction.CAUSAL and own and mask is not None:
+    if family.direction is Direction.CAUSAL and custom and mask is not None:
         raise ModelError(
-            f"{name} calls itself {family.name}, which is causal, but brings {own[0]} and a mask "
+            f"{name} declares the causal family {family.name}, but also the class {custom[0]} and a mask "
             f"token ({mask})",
-            "Say what it is: direction='bidirectional' with shift= and mask_id=, or "
+            "State the direction: direction='bidirectional' with shift= and mask_id=, or "
             "direction='causal'.",
         )
 
@@ -190,7 +190,7 @@ def end_ids(config: Any, generation: Any, tokenizer: Any) -> tuple[int, ...]:
                 "Correct it, or copy the checkpoint's files again.",
             )
         ids += values
-    ids += _named(tokenizer, END_NAMES)
+    ids += _token_ids(tokenizer, END_NAMES)
     return tuple(dict.fromkeys(int(v) for v in ids if 0 <= v < config.vocab_size))
 
 

@@ -9,23 +9,23 @@ from pathlib import Path
 
 from ..errors import ModelError
 from .source import read_json
-from .spec import Stated, expected_of
+from .spec import ModelSettings, expected_of
 
 FILE = "floatscope.json"
 
 
-def read(folder: Path | None) -> Stated:
+def read(folder: Path | None) -> ModelSettings:
     """Read the floatscope.json of a directory, if it has one."""
     if folder is None or not (folder / FILE).exists():
-        return Stated()
+        return ModelSettings()
     file = folder / FILE
     if not file.is_file():
         raise ModelError(f"{file} is not a file", "Copy it again.")
     raw = read_json(file)
-    known = [field.name for field in fields(Stated)]
+    names = [field.name for field in fields(ModelSettings)]
     for name, value in raw.items():
-        if name not in known:
-            raise ModelError(f"{file}: no setting {name!r:.80}", f"There are {', '.join(known)}.")
-        if wanted := expected_of(name, value):
-            raise ModelError(f"{file}: {name} = {value!r:.80}, expected {wanted}", "Correct it.")
-    return Stated(**raw)
+        if name not in names:
+            raise ModelError(f"{file}: no setting {name!r:.80}", f"There are {', '.join(names)}.")
+        if expected := expected_of(name, value):
+            raise ModelError(f"{file}: {name} = {value!r:.80}, expected {expected}", "Correct it.")
+    return ModelSettings(**raw)

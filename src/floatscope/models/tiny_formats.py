@@ -42,13 +42,15 @@ def _sizes(s: Any) -> Config:
     }
 
 
-def _own(architecture: str, model_type: str, file: str, *automatic: str, **others: str) -> Config:
-    """What says that a checkpoint brings modelling code of its own; none of it is written or run.
+def _custom_code(
+    architecture: str, model_type: str, file: str, *automatic: str, **other_classes: str
+) -> Config:
+    """Return the config fields that declare custom modelling code; no such code is written or run.
 
-    `automatic`: transformers' classes that stand for the architecture; `others`: those for another class.
+    `automatic`: auto classes of transformers for the architecture; `other_classes`: those for another class.
     """
-    classes = dict.fromkeys(automatic, architecture) | others
-    code = {name: f"{file}.{of}" for name, of in classes.items()}
+    classes = dict.fromkeys(automatic, architecture) | other_classes
+    code = {name: f"{file}.{class_name}" for name, class_name in classes.items()}
     return {"architectures": [architecture], "model_type": model_type, "auto_map": code}
 
 
@@ -61,11 +63,11 @@ def split_experts(weights: Weights) -> Weights:
             if not stem.endswith("mlp.experts"):
                 yield key, value
                 continue
-            for number, one in enumerate(value):
+            for number, expert in enumerate(value):
                 if last == "down_proj":
-                    yield f"{stem}.{number}.down_proj.weight", one.clone()
+                    yield f"{stem}.{number}.down_proj.weight", expert.clone()
                 else:
-                    gate, up = one.chunk(2)
+                    gate, up = expert.chunk(2)
                     yield f"{stem}.{number}.gate_proj.weight", gate.clone()
                     yield f"{stem}.{number}.up_proj.weight", up.clone()
 
@@ -86,13 +88,13 @@ def _qwen3(s: Any) -> Config:
 
 
 def _dream(s: Any) -> Config:
-    own = _own("DreamModel", "Dream", "modeling_dream", "AutoModel")
-    return _sizes(s) | own | {"mask_token_id": 259}
+    code_fields = _custom_code("DreamModel", "Dream", "modeling_dream", "AutoModel")
+    return _sizes(s) | code_fields | {"mask_token_id": 259}
 
 
 def _llada(s: Any) -> Config:
     return {
-        **_own("LLaDAModelLM", "llada", "modeling_llada", "AutoModelForCausalLM"),
+        **_custom_code("LLaDAModelLM", "llada", "modeling_llada", "AutoModelForCausalLM"),
         "block_type": "llama",
         "layer_norm_type": "rms",
         "activation_type": "silu",
@@ -134,7 +136,7 @@ def _llada_names(weights: Weights) -> Weights:
 
 def _llada_moe(s: Any) -> Config:
     config = _sizes(s) | {
-        **_own(
+        **_custom_code(
             "LLaDAMoEModelLM",
             "llada",
             "modeling_lladamoe",
@@ -168,7 +170,7 @@ def _llada_moe(s: Any) -> Config:
 
 def _rnd1(s: Any) -> Config:
     return _sizes(s) | {
-        **_own("RND1LM", "rnd1", "modeling_rnd", "AutoModelForMaskedLM"),
+        **_custom_code("RND1LM", "rnd1", "modeling_rnd", "AutoModelForMaskedLM"),
         "attention_bias": False,
         "head_dim": s.width // s.heads,
         "decoder_sparse_step": 1,
@@ -189,7 +191,9 @@ def _rnd1(s: Any) -> Config:
 
 def _llada2(s: Any) -> Config:
     return _sizes(s) | {
-        **_own("LLaDA2MoeModelLM", "llada2_moe", "modeling_llada2_moe", "AutoModelForCausalLM"),
+        **_custom_code(
+            "LLaDA2MoeModelLM", "llada2_moe", "modeling_llada2_moe", "AutoModelForCausalLM"
+        ),
         "first_k_dense_replace": 1,
         "head_dim": s.width // s.heads,
         "moe_intermediate_size": s.ffn // 2,
@@ -228,7 +232,7 @@ def _llada2_names(weights: Weights) -> Weights:
             continue
         if key.endswith("q_proj.weight"):
             stem = key.removesuffix("self_attn.q_proj.weight")
-            parts = [weights[f"{stem}self_attn.{one}_proj.weight"] for one in "qkv"]
+            parts = [weights[f"{stem}self_attn.{part}_proj.weight"] for part in "qkv"]
             named[f"{stem}attention.query_key_value.weight"] = torch.cat(parts)
             continue
         for ours, theirs in renamed.items():
@@ -239,7 +243,7 @@ def _llada2_names(weights: Weights) -> Weights:
 
 def _sdar(s: Any) -> Config:
     return _sizes(s) | {
-        **_own("SDARForCausalLM", "sdar", "modeling_sdar", "AutoModelForCausalLM"),
+        **_custom_code("SDARForCausalLM", "sdar", "modeling_sdar", "AutoModelForCausalLM"),
         "attention_bias": False,
         "head_dim": s.width // s.heads,
         "rope_scaling": None,
@@ -250,7 +254,9 @@ def _sdar(s: Any) -> Config:
 
 def _sdar_moe(s: Any) -> Config:
     return _sdar(s) | {
-        **_own("SDARMoeForCausalLM", "sdar_moe", "modeling_sdar_moe", "AutoModelForCausalLM"),
+        **_custom_code(
+            "SDARMoeForCausalLM", "sdar_moe", "modeling_sdar_moe", "AutoModelForCausalLM"
+        ),
         "decoder_sparse_step": 1,
         "mlp_only_layers": [],
         "moe_intermediate_size": s.ffn // 2,
@@ -262,7 +268,7 @@ def _sdar_moe(s: Any) -> Config:
 
 def _fast_dllm(s: Any) -> Config:
     return _sizes(s) | {
-        **_own(
+        **_custom_code(
             "Fast_dLLM_QwenForCausalLM",
             "Fast_dLLM_Qwen",
             "modeling",
@@ -280,7 +286,7 @@ def _fast_dllm(s: Any) -> Config:
 
 def _nemotron(s: Any) -> Config:
     config = _sizes(s) | {
-        **_own(
+        **_custom_code(
             "NemotronLabsDiffusionModel",
             "nemotron_labs_diffusion",
             "modeling_nemotron_labs_diffusion",
@@ -324,8 +330,12 @@ def _a2d(base: str) -> Callable[[Any], Config]:
 
     def config(s: Any) -> Config:
         file = f"modeling_{kind}"
-        own = _own(f"A2D{base}LMHeadModel", f"a2d-{kind}", file, "AutoModelForMaskedLM")
-        return _sizes(s) | own | ({"head_dim": s.width // s.heads} if base == "Qwen3" else {})
+        code_fields = _custom_code(
+            f"A2D{base}LMHeadModel", f"a2d-{kind}", file, "AutoModelForMaskedLM"
+        )
+        return (
+            _sizes(s) | code_fields | ({"head_dim": s.width // s.heads} if base == "Qwen3" else {})
+        )
 
     return config
 
@@ -354,9 +364,9 @@ def _bert(s: Any) -> Config:
 
 
 def _roberta(s: Any) -> Config:
-    own = {"architectures": ["RobertaForMaskedLM"], "model_type": "roberta"}
-    more = {"layer_norm_eps": 1e-5, "pad_token_id": 1, "max_position_embeddings": s.context + 2}
-    return _bert(s) | own | more | {"type_vocab_size": 1}
+    declared = {"architectures": ["RobertaForMaskedLM"], "model_type": "roberta"}
+    sizes = {"layer_norm_eps": 1e-5, "pad_token_id": 1, "max_position_embeddings": s.context + 2}
+    return _bert(s) | declared | sizes | {"type_vocab_size": 1}
 
 
 def _albert(s: Any) -> Config:

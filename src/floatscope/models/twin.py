@@ -50,14 +50,14 @@ def locate(name: str) -> Path:
     return file
 
 
-def adapter(where: object, given: str | Path | None) -> Path | None:
+def adapter(where: object, path: str | Path | None) -> Path | None:
     """Return the adapter of an embedded twin model, or else the given adapter."""
     if where not in TWIN or where == PARENT:
-        return None if given is None else Path(given).expanduser()
+        return None if path is None else Path(path).expanduser()
     name = str(where)
-    if given is not None:
+    if path is not None:
         raise ModelError(f"{name} is {PARENT} with an adapter", f"Load {PARENT} with yours.")
-    return shipped.whole(name, FOLDER / name.removeprefix("twin/"))
+    return shipped.checked_directory(name, FOLDER / name.removeprefix("twin/"))
 
 
 @cache  # of a file that does not change: two models are loaded with one pass over it

@@ -34,10 +34,10 @@ class Visibility:
     end: Int[Tensor, " b"] | None = None  # column behind the last that is there; all by default
     first: int | None = None  # column of the first row
     reach: int | None = None  # of a local layer: how far a row sees to either side
-    # With a cache of fixed size, of whose columns some are empty yet: those of the rows, and how many hold
-    # anything. On the device, so that one recorded forward serves while both grow.
-    at: Int[Tensor, " q"] | None = None
-    there: Int[Tensor, ""] | None = None
+    # With a cache of fixed size: the columns of the rows, and the number of columns that are filled. Both are
+    # on the device, so that one recorded forward serves while they grow.
+    row_columns: Int[Tensor, " q"] | None = None
+    n_filled: Int[Tensor, ""] | None = None
 
     def within(self, reach: int | None) -> "Visibility":
         """Return the rule of a layer that sees `reach` positions to either side; itself if that is all."""
@@ -78,33 +78,33 @@ class Visibility:
 
     def of_rows(self, by_column: Tensor, axis: int) -> Tensor:
         """Select the rows' values from values by column."""
-        if self.at is not None:
-            return by_column.index_select(axis, self.at)
+        if self.row_columns is not None:
+            return by_column.index_select(axis, self.row_columns)
         return by_column.narrow(axis, self.first_row, self.queries)
 
     @cached_property
     def query_positions(self) -> Int[Tensor, " q"]:
         """Column of each row."""
-        if self.at is not None:
-            return self.at
+        if self.row_columns is not None:
+            return self.row_columns
         start = self.first_row
         return torch.arange(start, start + self.queries, device=self.padding.device)
 
     @cached_property
     def key_is_real(self) -> Bool[Tensor, "b k"]:
         """Columns that count: neither padding nor after a prompt's end."""
-        return self._there(torch.arange(self.keys, device=self.padding.device))
+        return self._is_real(torch.arange(self.keys, device=self.padding.device))
 
     @cached_property
     def row_is_real(self) -> Bool[Tensor, "b q"]:
         """Rows that count: neither padding nor after a prompt's end."""
-        return self._there(self.query_positions)
+        return self._is_real(self.query_positions)
 
-    def _there(self, columns: Int[Tensor, " n"]) -> Bool[Tensor, "b n"]:
-        there = columns >= self.padding[:, None]
-        if self.there is not None:
-            there = there & (columns < self.there)
-        return there if self.end is None else there & (columns < self.end[:, None])
+    def _is_real(self, columns: Int[Tensor, " n"]) -> Bool[Tensor, "b n"]:
+        real = columns >= self.padding[:, None]
+        if self.n_filled is not None:
+            real = real & (columns < self.n_filled)
+        return real if self.end is None else real & (columns < self.end[:, None])
 
     @cached_property
     def position_ids(self) -> Int[Tensor, "b q"] | None:
@@ -135,7 +135,7 @@ class Visibility:
                 rows.new_full((len(rows),), self.keys) if self.current is None else self.current
             )
             last = torch.where(rows >= current[:, None], last, rows)
-        return torch.clamp(last, max=self.keys - 1 if self.there is None else self.there - 1)
+        return torch.clamp(last, max=self.keys - 1 if self.n_filled is None else self.n_filled - 1)
 
     @cached_property
     def first_visible(self) -> Int[Tensor, "b q"]:
@@ -163,7 +163,7 @@ class Visibility:
         """Whether every row sees every key, as for the block being decided with its context in a cache."""
         return (
             self.reach is None
-            and self.there is None
+            and self.n_filled is None
             and not self.padded
             and bool((self.last_visible == self.keys - 1).all())
         )
@@ -173,5 +173,5 @@ class Visibility:
         """The complete mask. A padding row sees itself, so that no row is empty."""
         keys = torch.arange(self.keys, device=self.padding.device)
         first, last = self.first_visible[:, :, None], self.last_visible[:, :, None]
-        seen = (keys >= first) & (keys <= last)
-        return seen | (keys == self.query_positions[:, None])
+        visible = (keys >= first) & (keys <= last)
+        return visible | (keys == self.query_positions[:, None])

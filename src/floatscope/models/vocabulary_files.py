@@ -38,26 +38,28 @@ def read_tokenizer(file: Path, kind: str, settings: Mapping[str, dict[str, Any]]
     """Build a tokenizer of transformers' class `kind`; `settings` holds the JSON files beside it, by name."""
     if file.stat().st_size > _LIMIT:
         raise ModelError(f"{file} is larger than any {file.name}", _COPY)
-    said = settings[SETTINGS[0]] | settings[SETTINGS[1]]
-    more = {name: said[name] for name in _TAKEN.get(kind, ()) if name in said}
-    more |= {f"{name}_token": said[f"{name}_token"] for name in _TOKENS if f"{name}_token" in said}
-    more = {k: v.get("content") if isinstance(v, dict) else v for k, v in more.items()}
+    config = settings[SETTINGS[0]] | settings[SETTINGS[1]]
+    options = {name: config[name] for name in _TAKEN.get(kind, ()) if name in config}
+    options |= {
+        f"{name}_token": config[f"{name}_token"] for name in _TOKENS if f"{name}_token" in config
+    }
+    options = {k: v.get("content") if isinstance(v, dict) else v for k, v in options.items()}
     if kind == "BertTokenizer" and file.name == _WORDS:
         lines = file.read_text(encoding="utf-8").removesuffix("\n").split("\n")
         vocab = {token: number for number, token in enumerate(lines)}
-        if "do_lower_case" not in said:  # a vocabulary with capitals is for text that has them
-            more["do_lower_case"] = not any(_CAPITAL.search(t) for t in vocab if t[:1] != "[")
-        tokenizer, tokens = transformers.BertTokenizer(vocab=vocab, **more), dict(vocab)
+        if "do_lower_case" not in config:  # a vocabulary with capitals is for text that has them
+            options["do_lower_case"] = not any(_CAPITAL.search(t) for t in vocab if t[:1] != "[")
+        tokenizer, tokens = transformers.BertTokenizer(vocab=vocab, **options), dict(vocab)
     elif kind == "AlbertTokenizer" and file.name == _PIECES:
-        tokenizer, tokens = _albert(file, more)
+        tokenizer, tokens = _albert(file, options)
     else:
         raise ModelError(
             f"{file} is not read by a {kind}",
             "Save the tokenizer as tokenizer.json, or pass tokenizer=... to load.",
         )
     added = {str(t): i for t, i in settings[SETTINGS[2]].items()}
-    listed = said.get("added_tokens_decoder") or {}
-    added |= {one["content"]: int(number) for number, one in listed.items()}
+    listed = config.get("added_tokens_decoder") or {}
+    added |= {token_info["content"]: int(number) for number, token_info in listed.items()}
     for token, number in sorted(added.items(), key=lambda item: item[1]):
         tokens.setdefault(token, number)
         tokenizer.add_tokens([token])
@@ -72,11 +74,11 @@ def read_tokenizer(file: Path, kind: str, settings: Mapping[str, dict[str, Any]]
     return tokenizer
 
 
-def _albert(file: Path, more: dict[str, Any]) -> tuple[Any, dict[str, int]]:
+def _albert(file: Path, options: dict[str, Any]) -> tuple[Any, dict[str, int]]:
     pieces, unknown, characters = _sentencepiece(file)
     tokens = {piece: number for number, (piece, _) in enumerate(pieces)}
     fixed = {"cls_token": "[CLS]", "sep_token": "[SEP]"}  # the class writes these around a text
-    if unknown != 1 or len(pieces) < 2 or any(more.get(k, v) != v for k, v in fixed.items()):
+    if unknown != 1 or len(pieces) < 2 or any(options.get(k, v) != v for k, v in fixed.items()):
         raise ModelError(
             f"{file}: not as ALBERT's, where piece 1 is the unknown one and {fixed} are around a text",
             "Save the tokenizer as tokenizer.json, or pass tokenizer=... to load.",
@@ -86,8 +88,8 @@ def _albert(file: Path, more: dict[str, Any]) -> tuple[Any, dict[str, int]]:
             raise ModelError(f"{file} does not hold {token}", _COPY)
     # ALBERT reads "9," as 9 and a comma: such a piece counts less than its parts, as in its tokenizer.json.
     scores = [(p, s - 100 * (p[-1:] == "," and p[-2:-1].isdigit())) for p, s in pieces]
-    more = {**more, "_spm_precompiled_charsmap": characters or None}
-    return transformers.AlbertTokenizer(vocab=scores, **more), tokens
+    options = {**options, "_spm_precompiled_charsmap": characters or None}
+    return transformers.AlbertTokenizer(vocab=scores, **options), tokens
 
 
 def _sentencepiece(file: Path) -> tuple[list[tuple[str, float]], int, bytes]:
@@ -113,30 +115,30 @@ def _sentencepiece(file: Path) -> tuple[list[tuple[str, float]], int, bytes]:
 
 def _fields(data: bytes) -> Iterator[tuple[int, Any]]:
     """Yield the fields of a protocol buffer: (number, int or bytes)."""
-    at = 0
-    while at < len(data):
-        key, at = _varint(data, at)
+    offset = 0
+    while offset < len(data):
+        key, offset = _varint(data, offset)
         if key & 7 == 0:
-            value, at = _varint(data, at)
+            value, offset = _varint(data, offset)
             yield key >> 3, value
             continue
         if key & 7 == 2:
-            size, at = _varint(data, at)
+            size, offset = _varint(data, offset)
         else:
             size = {1: 8, 5: 4}[key & 7]
-        if at + size > len(data):
+        if offset + size > len(data):
             raise ValueError("it ends inside a field")
-        yield key >> 3, data[at : at + size]
-        at += size
+        yield key >> 3, data[offset : offset + size]
+        offset += size
 
 
-def _varint(data: bytes, at: int) -> tuple[int, int]:
+def _varint(data: bytes, offset: int) -> tuple[int, int]:
     value = shift = 0
     while True:
-        byte = data[at]
+        byte = data[offset]
         value |= (byte & 127) << shift
-        at, shift = at + 1, shift + 7
+        offset, shift = offset + 1, shift + 7
         if byte < 128:
-            return value, at
+            return value, offset
         if shift > 63:
             raise ValueError("a number is too long")

@@ -13,7 +13,7 @@ from .drawing import (
     STYLE,
     Axes,
     Figure,
-    asked,
+    figure_size,
     headline,
     legend,
     legend_above,
@@ -41,7 +41,7 @@ from .sharing import share_scales
 
 __all__ = [
     *("COLOURS", "LIFT_MAP", "LINES", "MARKERS", "SHARE_MAP", "STYLE", "Axes", "Figure"),
-    *("asked", "headline", "legend", "legend_above", "panels", "points", "save", "style"),
+    *("figure_size", "headline", "legend", "legend_above", "panels", "points", "save", "style"),
     *("ANY", "LOG", "POSITIVE", "SHARE", "UNTRAINED"),
     *(
         "band",

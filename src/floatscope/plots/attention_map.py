@@ -65,40 +65,42 @@ def attention_map(
         share, null = (array.sum("key", min_count=1) for array in (share, null))
     values = share / null if lift else share
     values = values.rename(key="position") if "key" in values.dims else values
-    rest = [dim for dim in values.dims if dim not in shown]
+    averaged = [dim for dim in values.dims if dim not in shown]
     return (
-        values.mean(rest, skipna=True).transpose(rows, columns).rename("lift" if lift else "mass")
+        values.mean(averaged, skipna=True)
+        .transpose(rows, columns)
+        .rename("lift" if lift else "mass")
     )
 
 
 def regions_of(data: xr.Dataset, region: str | Sequence[str] | None) -> list[str]:
     """Return the selected regions in the order of the text; "gold" selects the gold passage."""
-    known = list(dict.fromkeys(map(str, data["region"].values)))
+    names = list(dict.fromkeys(map(str, data["region"].values)))
     if region is None:
-        return known
-    wanted = [region] if isinstance(region, str) else list(region)
+        return names
+    requested = [region] if isinstance(region, str) else list(region)
     gold = str(data.attrs["gold"])
-    meant = [gold if name == GOLD and gold and GOLD not in known else name for name in wanted]
-    for name in meant:
-        if name not in known:
-            raise UsageError(f"no region {name!r} in this trace", f"It has: {', '.join(known)}.")
-    return [name for name in known if name in meant]
+    selected = [gold if name == GOLD and gold and GOLD not in names else name for name in requested]
+    for name in selected:
+        if name not in names:
+            raise UsageError(f"no region {name!r} in this trace", f"It has: {', '.join(names)}.")
+    return [name for name in names if name in selected]
 
 
-def _labels(data: xr.Dataset, dim: str, wanted: Choice) -> list[int]:
-    kept = [int(x) for x in data[dim].values]
-    if wanted is None:
-        return kept
-    several = wanted if isinstance(wanted, Iterable) else [wanted]
+def _labels(data: xr.Dataset, dim: str, choice: Choice) -> list[int]:
+    recorded = [int(x) for x in data[dim].values]
+    if choice is None:
+        return recorded
+    several = choice if isinstance(choice, Iterable) else [choice]
     labels = [int(x) for x in several]
-    missing = [x for x in labels if x not in kept]
+    missing = [x for x in labels if x not in recorded]
     if missing or not labels:
-        what = f"no {dim} {missing[0]}" if missing else f"no {dim} chosen"
-        raise UsageError(f"{what} in this trace", f"It has: {kept}.")
+        problem = f"no {dim} {missing[0]}" if missing else f"no {dim} chosen"
+        raise UsageError(f"{problem} in this trace", f"It has: {recorded}.")
     return labels
 
 
 def _by_region(array: xr.DataArray, names: list[str]) -> xr.DataArray:
-    of = array["region"].values.astype(str)
-    parts = [array.isel(key=of == name).sum("key", min_count=1) for name in names]
+    region = array["region"].values.astype(str)
+    parts = [array.isel(key=region == name).sum("key", min_count=1) for name in names]
     return xr.concat(parts, dim=xr.Variable("region", names))

@@ -1,7 +1,7 @@
 """The style and the size of all figures: readable in grey, by colour-blind readers and in print.
 
 A measure draws into `panels` and knows nothing of the page. The caller sets the width, the font size or the
-axes to draw into with `asked`; `panels` then stacks the panels that do not fit side by side, so that a
+axes to draw into with `figure_size`; `panels` then stacks the panels that do not fit side by side, so that a
 figure is exactly as wide as requested. A user's settings in matplotlib's rcParams take precedence over this
 style.
 """
@@ -65,7 +65,7 @@ STYLE: Any = {
 
 
 @dataclass(frozen=True)
-class Asked:
+class RequestedSize:
     """The requested size of a figure: inches, points, or the axes to draw into."""
 
     width: float | None = None
@@ -86,18 +86,18 @@ class Asked:
             )
 
 
-_now: ContextVar[Asked | None] = ContextVar("asked", default=None)
+_requested: ContextVar[RequestedSize | None] = ContextVar("requested", default=None)
 
 
 @contextmanager
-def asked(*, ax: Axes | Sequence[Axes] | None = None, **size: Any) -> Iterator[None]:
+def figure_size(*, ax: Axes | Sequence[Axes] | None = None, **size: Any) -> Iterator[None]:
     """Set the size, the font size or the axes of everything that is drawn with `panels` inside the block.
 
-    Settings that are not given keep the value of an enclosing `asked`.
+    Settings that are not given keep the value of an enclosing `figure_size`.
 
-        from floatscope.plots import asked
+        from floatscope.plots import figure_size
 
-        with asked(width=3.3):
+        with figure_size(width=3.3):
             figure = result.plot()
 
     Args:
@@ -105,25 +105,25 @@ def asked(*, ax: Axes | Sequence[Axes] | None = None, **size: Any) -> Iterator[N
         **size: `width` and `height` of the figure in inches; `font_size` in points; `panel`, the index of
             the only panel to draw.
     """
-    said = {key: value for key, value in size.items() if value is not None}
+    settings = {key: value for key, value in size.items() if value is not None}
     if ax is not None:
-        said["axes"] = tuple(np.atleast_1d(np.asarray(ax, object)).ravel())
-    token = _now.set(replace(_now.get() or Asked(), **said))
+        settings["axes"] = tuple(np.atleast_1d(np.asarray(ax, object)).ravel())
+    token = _requested.set(replace(_requested.get() or RequestedSize(), **settings))
     try:
         yield
     finally:
-        _now.reset(token)
+        _requested.reset(token)
 
 
 def style() -> Any:
     """Return the style, without the settings that the user has changed from matplotlib's defaults.
 
-    A font size set by `asked` takes precedence over both.
+    A font size set by `figure_size` takes precedence over both.
     """
     from matplotlib import rcParams, rcParamsDefault
 
     ours = {key: v for key, v in STYLE.items() if rcParams[key] == rcParamsDefault[key]}
-    want = _now.get()
+    want = _requested.get()
     size = want and want.font_size
     return ours if size is None else ours | {"font.size": size}
 
@@ -143,8 +143,8 @@ def panels(
         rows (int): Number of rows of the grid; 1 by default.
         columns (int): Number of columns of the grid; 1 by default. A narrow figure has fewer, and more rows.
         count (int): Number of panels, if the last row is not full; the other entries of `axes` are None.
-        width (float): Width of a panel in inches, unless `asked` sets that of the figure; 3.3 by default.
-        height (float): Height of a panel in inches, unless `asked` sets that of the figure; 2.3 by default.
+        width (float): Width of a panel in inches, if `figure_size` sets none; 3.3 by default.
+        height (float): Height of a panel in inches, if `figure_size` sets none; 2.3 by default.
 
     Yields:
         The figure, and an array of axes with the shape (rows, columns).
@@ -155,10 +155,10 @@ def panels(
 
     count = rows * columns if count is None else max(count, 1)
     with rc_context(style()):
-        want = _now.get() or Asked()
+        want = _requested.get() or RequestedSize()
         axes = np.full(rows * columns, None, object)
         if want.axes:
-            axes[:count] = _of_user(count, want)
+            axes[:count] = _user_axes(count, want)
             yield want.axes[0].figure, axes.reshape(rows, columns)
             return
         across = columns
@@ -176,12 +176,12 @@ def panels(
             _break_long_lines(figure)
 
 
-def _side_by_side(columns: int, width: float, whole: float) -> int:
+def _side_by_side(columns: int, width: float, available: float) -> int:
     """Return how many panels fit side by side with enough width for their text."""
     from matplotlib import rcParams
 
     least = min(width, _NARROW * rcParams["font.size"] / POINTS)
-    return int(min(columns, max(1, whole // least)))
+    return int(min(columns, max(1, available // least)))
 
 
 def _figure(width: float, height: float) -> Figure:
@@ -194,7 +194,7 @@ def _figure(width: float, height: float) -> Figure:
     return figure
 
 
-def _of_user(count: int, want: Asked) -> Any:
+def _user_axes(count: int, want: RequestedSize) -> Any:
     """Return the user's axes. If only one panel is drawn, the others go to a figure that is never shown."""
     if want.panel is not None:
         if not 0 <= want.panel < count:
@@ -245,13 +245,13 @@ def _break_long_lines(figure: Figure) -> None:
     boxes = [axis.get_window_extent() for axis in figure.axes]
     for axis, box in zip(figure.axes, boxes, strict=True):
         title: Any = axis._left_title  # type: ignore[attr-defined]
-        at = title.get_window_extent()
-        ends = [other.x0 for other in boxes if other.x0 > box.x0 and other.y0 < at.y1]
-        ends = [x for x in ends if x >= box.x1] if at.x1 > box.x1 else []
+        extent = title.get_window_extent()
+        ends = [other.x0 for other in boxes if other.x0 > box.x0 and other.y0 < extent.y1]
+        ends = [x for x in ends if x >= box.x1] if extent.x1 > box.x1 else []
         for text, long in (
             (axis.yaxis.label, axis.yaxis.label.get_window_extent().height > 1.02 * box.height),
             (axis.xaxis.label, axis.xaxis.label.get_window_extent().width > 1.02 * box.width),
-            (title, at.x1 > min([figure.bbox.x1, *ends])),
+            (title, extent.x1 > min([figure.bbox.x1, *ends])),
         ):
             if long:
                 text.set_text(two_lines(text.get_text()))
@@ -262,8 +262,8 @@ def two_lines(text: str) -> str:
     breaks = [m.end() for m in re.finditer(r"\s|(?<=\w)-(?=\w)", text)]
     if "\n" in text or not breaks:
         return text
-    at = min(breaks, key=lambda i: max(i, len(text) - i))
-    return f"{text[:at].rstrip()}\n{text[at:]}"
+    position = min(breaks, key=lambda i: max(i, len(text) - i))
+    return f"{text[:position].rstrip()}\n{text[position:]}"
 
 
 def headline(figure: Figure, text: str) -> None:
@@ -273,7 +273,7 @@ def headline(figure: Figure, text: str) -> None:
         figure (Figure): The figure.
         text (str): The title; it is broken into lines where the figure is narrow.
     """
-    want = _now.get()
+    want = _requested.get()
     if want is None or not want.axes:
         figure.suptitle(text, x=0.01, ha="left", parse_math=False)
 
@@ -286,14 +286,14 @@ def legend(figure: Figure, axis: Axes, where: str = "lower") -> None:
         axis (Axes): The panel whose lines the legend names.
         where (str): "lower" (by default) or "upper": below or above the panels.
     """
-    want = _now.get()
+    want = _requested.get()
     if want is not None and want.axes:
         axis.legend()
         return
     handles, labels = axis.get_legend_handles_labels()
     across = _side_by_side_labels(labels, figure.get_figwidth(), 7)
-    look: Any = {"fontsize": points(7), "loc": f"outside {where} left", "ncols": across}
-    figure.legend(handles, labels, **look)
+    options: Any = {"fontsize": points(7), "loc": f"outside {where} left", "ncols": across}
+    figure.legend(handles, labels, **options)
 
 
 def legend_above(axis: Axes, size: float = POINTS) -> None:

@@ -13,7 +13,7 @@ import xarray as xr
 from ..errors import UsageError
 from ..trace import Trace
 from .attention_map import DIMENSIONS, Selection, attention_map, regions_of
-from .drawing import LIFT_MAP, POINTS, SHARE_MAP, Axes, asked, lift_ticks, panels, points
+from .drawing import LIFT_MAP, POINTS, SHARE_MAP, Axes, figure_size, lift_ticks, panels, points
 
 _WIDE = {"position": 6.8, "region": 3.3}  # inches by default, by what is on the x axis
 _LEAST = 4.0  # points below which letters are not letters
@@ -33,11 +33,11 @@ def draw(
     note: str = "",
     **size: Any,
 ) -> Axes:
-    """Draw the map that `Trace.heatmap` describes; `note` ends the title, `size` is that of `asked`."""
+    """Draw the map that `Trace.heatmap` describes; `note` ends the title, `size` is that of `figure_size`."""
     values = attention_map(trace, rows, columns, lift=lift, **selection)
     step = selection.get("step")
     data, natural = trace.data, _WIDE.get(columns, 3.3)
-    with asked(**size), panels(1, 1, width=natural, height=2.6) as (figure, axes):
+    with figure_size(**size), panels(1, 1, width=natural, height=2.6) as (figure, axes):
         axis: Axes = axes[0, 0]
         image = colours(axis, values.values, lift)
         axis.autoscale(False)
@@ -62,22 +62,21 @@ def colours(axis: Axes, values: np.ndarray, lift: bool) -> Any:
     import matplotlib
     from matplotlib.colors import LogNorm
 
-    look: dict[str, Any] = {"vmin": 0}
+    options: dict[str, Any] = {"vmin": 0}
     if lift:
-        some = values[np.isfinite(values) & (values > 0)]
-        most = float(np.exp(abs(np.log(some)).max())) if len(some) else 1.0
-        span = min(max(most, 2.0), _SPAN)
-        values = np.clip(
-            values, 1 / span, span
-        )  # no attention at all is the last colour, not a hole
-        look = {"norm": LogNorm(1 / span, span)}
+        positive = values[np.isfinite(values) & (values > 0)]
+        largest = float(np.exp(abs(np.log(positive)).max())) if len(positive) else 1.0
+        span = min(max(largest, 2.0), _SPAN)
+        # A lift of 0 has the last colour; it is not left blank.
+        values = np.clip(values, 1 / span, span)
+        options = {"norm": LogNorm(1 / span, span)}
     map_ = matplotlib.colormaps[LIFT_MAP if lift else SHARE_MAP].with_extremes(bad="0.85")
-    return axis.imshow(values, aspect="auto", interpolation="nearest", cmap=map_, **look)
+    return axis.imshow(values, aspect="auto", interpolation="nearest", cmap=map_, **options)
 
 
-def room_of(axis: Axes, own: bool) -> tuple[float, float]:
+def room_of(axis: Axes, own_figure: bool) -> tuple[float, float]:
     """Return the available points along x and y; estimated if the figure has no layout yet."""
-    if not own:
+    if not own_figure:
         box = axis.get_window_extent()
         return box.width * 72 / axis.figure.dpi, box.height * 72 / axis.figure.dpi
     figure: Any = axis.figure
@@ -98,41 +97,43 @@ def ticks(
         axis.set_ticks(range(len(labels)), [str(x) for x in labels], parse_math=False)
         axis.set_tick_params(rotation=90 if along_x else 0)
         return
-    most = fits // 2 if along_x else fits  # numbers lie, and are wider than they are high
+    max_labels = fits // 2 if along_x else fits  # numbers lie, and are wider than they are high
     coarse = (1, 2, 5, 10, 20, 50, 100, 200, 500, len(labels))
-    every = next(n for n in coarse if len(labels) <= n * max(most, 1))
-    some = range(0, len(labels), every)
-    axis.set_ticks(list(some), [str(labels[i]) for i in some])
+    interval = next(n for n in coarse if len(labels) <= n * max(max_labels, 1))
+    labelled = range(0, len(labels), interval)
+    axis.set_ticks(list(labelled), [str(labels[i]) for i in labelled])
 
 
 def _tokens(
-    axis: Any, values: Any, of: xr.DataArray, room: float, fits: int, *, forced: bool
+    axis: Any, values: Any, tokens: xr.DataArray, room: float, fits: int, *, forced: bool
 ) -> None:
     """Label every token if there is room; otherwise the strongest ones, each with its position."""
-    at = values["position"].values
-    words = [shown(str(t)) for t in of.sel(key=at).values]
+    positions = values["position"].values
+    words = [shown(str(t)) for t in tokens.sel(key=positions).values]
     size = points(POINTS)
-    if forced and len(at) > fits:
-        size = room / len(at) / _SPACE
+    if forced and len(positions) > fits:
+        size = room / len(positions) / _SPACE
         if size < _LEAST:
             raise UsageError(
-                f"{len(at)} tokens in {room / 72:.1f} in would have letters of {size:.1f} points",
+                f"{len(positions)} tokens in {room / 72:.1f} in would have letters of {size:.1f} points",
                 'Choose fewer, such as region="answer", or a larger width=; or leave out tokens=True.',
             )
-    if forced or len(at) <= fits:
-        some = list(range(len(at)))
+    if forced or len(positions) <= fits:
+        labelled = list(range(len(positions)))
         labels = words
     else:
         other = next(d for d in values.dims if d != "position")
         height = np.nan_to_num(values.max(other).values, nan=-1.0)
-        apart = len(at) / fits
-        some = []
+        min_distance = len(positions) / fits
+        labelled = []
         for i in np.argsort(-height, kind="stable"):
-            if len(some) < _STRONGEST and all(abs(int(i) - j) >= apart for j in some):
-                some.append(int(i))
-        some.sort()
-        labels = [f"{words[i]} {at[i]}" for i in some]
-    axis.set_ticks(some, labels, parse_math=False, fontsize=size)
+            if len(labelled) < _STRONGEST and all(
+                abs(int(i) - j) >= min_distance for j in labelled
+            ):
+                labelled.append(int(i))
+        labelled.sort()
+        labels = [f"{words[i]} {positions[i]}" for i in labelled]
+    axis.set_ticks(labelled, labels, parse_math=False, fontsize=size)
     axis.set_tick_params(rotation=90 if axis.axis_name == "x" else 0)
 
 
@@ -173,13 +174,13 @@ def _title(data: xr.Dataset, shown: set[str], selection: Selection) -> str:
     """Describe what is drawn: the model, what was selected, and over what a mean was taken."""
     parts, means = [str(data.attrs["model"])], []
     for dim in DIMENSIONS:
-        wanted = selection.get(dim)
+        choice = selection.get(dim)
         if dim in shown:
             continue
-        if wanted is None or isinstance(wanted, Sequence):
-            means.append(f"{dim}s" if wanted is None else f"{dim}s {', '.join(map(str, wanted))}")
+        if choice is None or isinstance(choice, Sequence):
+            means.append(f"{dim}s" if choice is None else f"{dim}s {', '.join(map(str, choice))}")
         else:
-            parts.append(f"{dim} {wanted}")
+            parts.append(f"{dim} {choice}")
     region = selection.get("region")
     if region is not None:
         gold = str(data.attrs["gold"])

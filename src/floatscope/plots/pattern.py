@@ -7,7 +7,7 @@ from typing import Any
 
 import xarray as xr
 
-from .drawing import Axes, asked, panels
+from .drawing import Axes, figure_size, panels
 from .heatmap import colours, room_of, ticks
 
 _SIDE = 5.0  # inches
@@ -15,20 +15,20 @@ _TALL = 0.86  # height over width: a square beside its scale
 
 
 def draw_pattern(pattern: xr.DataArray, *, tokens: bool | None = None, **size: Any) -> Axes:
-    """Draw the mean over the layers and heads in `pattern`; `size` is that of `asked`."""
-    rest = [str(dim) for dim in pattern.dims if dim not in ("query", "key")]
+    """Draw the mean over the layers and heads in `pattern`; `size` is that of `figure_size`."""
+    averaged = [str(dim) for dim in pattern.dims if dim not in ("query", "key")]
     title = [str(pattern.attrs["model"]), f"step {int(pattern['step'])}"]
-    title += [f"{dim} {int(pattern[dim])}" for dim in ("layer", "head") if dim not in rest]
+    title += [f"{dim} {int(pattern[dim])}" for dim in ("layer", "head") if dim not in averaged]
     words = ", ".join(title) + (
-        f"; mean over {' and '.join(f'{d}s' for d in rest)}" if rest else ""
+        f"; mean over {' and '.join(f'{d}s' for d in averaged)}" if averaged else ""
     )
-    values = pattern.mean(rest).transpose("query", "key")
+    values = pattern.mean(averaged).transpose("query", "key")
     by_key = values.rename(key="position")
     by_query = values.drop_vars(["token", "region", "masked"]).rename(query="position")
     of_query = values["query_token"].rename(query="key")
     if size.get("height") is None and size.get("width") is not None:
         size["height"] = _TALL * size["width"]
-    with asked(**size), panels(1, 1, width=_SIDE, height=_TALL * _SIDE) as (figure, axes):
+    with figure_size(**size), panels(1, 1, width=_SIDE, height=_TALL * _SIDE) as (figure, axes):
         axis: Axes = axes[0, 0]
         image = colours(axis, values.values, lift=False)
         axis.autoscale(False)

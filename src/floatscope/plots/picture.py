@@ -12,7 +12,7 @@ import numpy as np
 from ..stats.anchors import Rule, ZScore
 from ..trace import Trace
 from .attention_map import Selection
-from .drawing import Figure, asked, legend, style
+from .drawing import Figure, figure_size, legend, style
 from .heatmap import draw
 
 
@@ -48,7 +48,7 @@ def heatmap(
 
     rule = rule or ZScore()
     selection: Selection = {"layer": layer, "head": head}
-    with asked(**size), rc_context(style()):
+    with figure_size(**size), rc_context(style()):
         note = f"; anchors by {rule!r}"
         axis = draw(trace, "step", "position", selection, lift=lift, tokens=tokens, note=note)
         received = trace.mean_received
@@ -56,7 +56,7 @@ def heatmap(
             received = trace.received.sel(head=np.atleast_1d(head)).mean("head")
         if layer is not None:
             received = received.sel(layer=np.atleast_1d(layer))
-        anchor = rule.of(received.mean("layer")).transpose("step", "key").values
+        anchor = rule.apply(received.mean("layer")).transpose("step", "key").values
         at_step, at_key = np.nonzero(anchor)
         axis.plot(at_key, at_step, "v", color="white", markeredgecolor="black", markersize=3.5,
                   markeredgewidth=0.5, linestyle="none", label="anchor")  # fmt: skip

@@ -162,7 +162,7 @@ def grid(
     x: str = "layer",
     y: str = "head",
     span: float | None = None,
-    **look: Any,
+    **options: Any,
 ) -> Any:
     """Draw a map of two dimensions with its colour bar.
 
@@ -173,7 +173,7 @@ def grid(
         x (str): Dimension across; "layer" by default.
         y (str): Dimension upwards; "head" by default.
         span (float): For lifts: a logarithmic scale from 1 / span to span. By default the scale is linear.
-        **look: Arguments for matplotlib's `pcolormesh`, such as vmin and vmax.
+        **options: Arguments for matplotlib's `pcolormesh`, such as vmin and vmax.
 
     Returns:
         What `pcolormesh` returns.
@@ -182,8 +182,8 @@ def grid(
 
     shown = values.transpose(y, x)
     lift = {"cmap": LIFT_MAP, "norm": LogNorm(1 / span, span)} if span else {"cmap": SHARE_MAP}
-    look = lift | look
-    image = axis.pcolormesh(shown[x].values, shown[y].values, shown.values, **look)
+    options = lift | options
+    image = axis.pcolormesh(shown[x].values, shown[y].values, shown.values, **options)
     axis.set(xlabel=x, ylabel=y)
     for side, dim in ((axis.xaxis, x), (axis.yaxis, y)):
         if shown[dim].dtype.kind in "iu":
@@ -195,7 +195,7 @@ def grid(
 
 
 def mark(
-    axis: Axes, cells: "xr.DataArray", *, x: str = "layer", y: str = "head", **look: Any
+    axis: Axes, cells: "xr.DataArray", *, x: str = "layer", y: str = "head", **options: Any
 ) -> None:
     """Mark the cells of a map that are true.
 
@@ -204,10 +204,10 @@ def mark(
         cells (xr.DataArray): Booleans with the dimensions `x` and `y`.
         x (str): Dimension across; "layer" by default.
         y (str): Dimension upwards; "head" by default.
-        **look: Arguments for matplotlib's `plot`, such as `marker` and `color`.
+        **options: Arguments for matplotlib's `plot`, such as `marker` and `color`.
     """
     places = zip((x, y), np.nonzero(cells.transpose(x, y).values), strict=True)
-    axis.plot(*(cells[dim].values[place] for dim, place in places), linestyle="", **look)
+    axis.plot(*(cells[dim].values[place] for dim, place in places), linestyle="", **options)
 
 
 def dots(axis: Axes, data: "xr.Dataset", labels: Mapping[str, str]) -> None:
@@ -249,17 +249,17 @@ def default_plot(result: Any) -> Figure:
 
 def _panel(axis: Axes, result: Labelled, name: str) -> None:
     value, unit = result.data[name], result.data[name].attrs.get("units", "")
-    rest = sorted(map(str, value.dims), key=lambda d: (*_ORDER, d).index(d))
+    dims = sorted(map(str, value.dims), key=lambda d: (*_ORDER, d).index(d))
     label = f"{name} ({unit})" if unit else name
     has_null = f"{name}_null" in result.data
-    if not rest:
+    if not dims:
         dots(axis, result.data, {name: ""})
         axis.set(yticks=[], xlabel=f"{label}; diamond: null" if has_null else label)
-    elif len(rest) == 1:
-        band(axis, result, name, rest[0])
+    elif len(dims) == 1:
+        band(axis, result, name, dims[0])
         axis.set_ylabel(f"{label}; dotted: null" if has_null else label)
     else:  # a mean over what does not fit
-        grid(axis, value.mean(rest[2:]), label, x=rest[0], y=rest[1])
+        grid(axis, value.mean(dims[2:]), label, x=dims[0], y=dims[1])
 
 
 def _whole_ticks(side: Any) -> None:

@@ -19,14 +19,14 @@ def share_scales(figures: Iterable[Figure]) -> None:
     several = [panels for panels in several if len(panels) == len(several[0])]
     if len(several) < 2:
         return
-    for same in zip(*several, strict=True):
-        maps = [_maps_of(axis) for axis in same]
+    for peers in zip(*several, strict=True):
+        maps = [_maps_of(axis) for axis in peers]
         if any(maps):
             _share_colours([image for images in maps for image in images])
-        elif len({(axis.get_yscale(), axis.yaxis_inverted()) for axis in same}) == 1:
-            low, high = zip(*(sorted(axis.get_ylim()) for axis in same), strict=True)
+        elif len({(axis.get_yscale(), axis.yaxis_inverted()) for axis in peers}) == 1:
+            low, high = zip(*(sorted(axis.get_ylim()) for axis in peers), strict=True)
             ends = min(low), max(high)
-            for axis in same:
+            for axis in peers:
                 axis.set_ylim(*(reversed(ends) if axis.yaxis_inverted() else ends))
 
 
@@ -35,8 +35,8 @@ def _panels_of(figure: Figure) -> list[Axes]:
 
 
 def _maps_of(axis: Axes) -> list[Any]:
-    every = [*axis.images, *axis.collections]
-    return [image for image in every if image.get_array() is not None]
+    candidates = [*axis.images, *axis.collections]
+    return [image for image in candidates if image.get_array() is not None]
 
 
 def _share_colours(images: Sequence[Any]) -> None:

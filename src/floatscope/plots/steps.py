@@ -36,9 +36,13 @@ def draw_steps(
     blues = LinearSegmentedColormap.from_list("share", ramp)
     with panels(1, 1, width=width, height=2.9) as (figure, axes):
         axis = axes[0, 0]
-        look: Any = {"aspect": "auto", "interpolation": "nearest", "norm": PowerNorm(0.5, 0, _MOST)}
+        options: Any = {
+            "aspect": "auto",
+            "interpolation": "nearest",
+            "norm": PowerNorm(0.5, 0, _MOST),
+        }
         dots: Any = {"s": 14, "color": COLOURS[1], "linewidths": 0, "clip_on": False, "zorder": 3}
-        image = axis.imshow(np.nan_to_num(share), cmap=blues, **look)
+        image = axis.imshow(np.nan_to_num(share), cmap=blues, **options)
         axis.scatter(strongest, range(steps), **dots)
         if 0 < prompt_length < keys:
             axis.axvline(prompt_length - 0.5, color="0.5", linewidth=0.8)

@@ -17,12 +17,12 @@ def summary(trace: Trace) -> RenderableType:
         (repr(trace.text), "green"),
         f"  ({info['ended']}, {trace.n_steps} steps, {info['sampler']})",
     )
-    under = [Text(f"under  {one}", "yellow") for one in trace.interventions]
+    under = [Text(f"under  {intervention}", "yellow") for intervention in trace.interventions]
     parts: list[RenderableType] = [head, *under, _order(trace)]
     if not {"column_sum", "column_mean"}.isdisjoint(trace.data):
         parts.append(_layers(trace))
-    kept = ", ".join(str(name) for name in trace.data.data_vars if trace.data[name].ndim > 2)
-    parts.append(Text(f"{readable(trace.nbytes)}: {kept}", "dim"))
+    recorded = ", ".join(str(name) for name in trace.data.data_vars if trace.data[name].ndim > 2)
+    parts.append(Text(f"{readable(trace.nbytes)}: {recorded}", "dim"))
     return Group(*parts)
 
 
@@ -52,12 +52,12 @@ def _layers(trace: Trace) -> RenderableType:
     for name in ("share", "lift", "on top"):
         table.add_column(name, justify="right")
     for layer in mass["layer"].values:
-        here = mass.sel(layer=layer)
-        mean = here.mean("step", skipna=True)
+        share = mass.sel(layer=layer)
+        mean = share.mean("step", skipna=True)
         due = null.sel(layer=layer) if "layer" in null.dims else null
-        lift = (here / due).mean("step", skipna=True)
+        lift = (share / due).mean("step", skipna=True)
         top = int(mean.fillna(-1).argmax("key"))
-        on_top = float((here.fillna(-1).argmax("key") == top).mean())
+        on_top = float((share.fillna(-1).argmax("key") == top).mean())
         name = f"{top} {str(tokens[top])!r} ({trace.data['region'].values[top]})"
         table.add_row(
             str(layer),

@@ -47,8 +47,8 @@ class Streaming(Watcher):
             dtype = str(model.dtype).removeprefix("torch.")
             dtype = dtype if dtype in STORED else "float32"
         if dtype not in STORED:
-            what = f"activations cannot be kept as {dtype!r}"
-            raise UsageError(what, f"Use auto, {', '.join(STORED)}.")
+            problem = f"activations cannot be kept as {dtype!r}"
+            raise UsageError(problem, f"Use auto, {', '.join(STORED)}.")
         if isinstance(positions, str) and positions not in NAMED:
             raise UsageError(f"positions = {positions!r}", f"Use {', '.join(NAMED)}, or numbers.")
         self.model, self.sampler, self.positions, self.dtype = model, sampler, positions, dtype
@@ -124,7 +124,7 @@ class Streaming(Watcher):
             flags = ~answer if named == "prompt" else answer & state_of.get(str(named), answer)
         return (flags & real)[:, state.visible.rows]
 
-    def committed(
+    def receive_decision(
         self, state: State, revealed: Bool[Tensor, "b w"], token: Int[Tensor, "b w"]
     ) -> None:
         """Pass on the rows, now that it is known which prompts of a cached batch had already ended."""
@@ -164,8 +164,8 @@ def stored(rows: Tensor, kind: str) -> np.ndarray:
     """Convert rows to the store's dtype; values that float16 cannot represent are an error."""
     narrow = rows.to(getattr(torch, kind))
     if kind == "float16" and not bool((narrow.isfinite() | ~rows.isfinite()).all()):
-        what = f"an activation of {float(rows.abs().max()):.3g} does not fit into float16"
-        raise CaptureError(what, "Keep them as bfloat16 or float32: dtype='bfloat16'.")
+        problem = f"an activation of {float(rows.abs().max()):.3g} does not fit into float16"
+        raise CaptureError(problem, "Keep them as bfloat16 or float32: dtype='bfloat16'.")
     if kind == "bfloat16":
         return narrow.view(torch.int16).cpu().numpy().view(np.uint16)
     return np.asarray(narrow.cpu().numpy())

@@ -40,15 +40,15 @@ class DatasetBuilder:
         """Label all that was recorded of one prompt."""
         model, size = self.model, decoding.canvas.shape[1]
         # A prompt that ended records on.
-        kept = [t for t in recorded.kept.steps if t < decoding.steps]
-        coords = self._coordinates(decoding, recorded, kept)
+        steps = [t for t in recorded.step_store.steps if t < decoding.steps]
+        coords = self._coordinates(decoding, recorded, steps)
         attributes: Named = {
             "text": decoding.text,
             "raw_text": model.raw_text(decoding.answer_ids),
             "ended": decoding.ended,
             **self._facts(decoding.prompt),
         }
-        if "expert" in recorded.kept.names:
+        if "expert" in recorded.step_store.names:
             attributes["experts"] = model.n_experts
         if decoding.cache is not None:
             attributes["cache"] = decoding.cache
@@ -60,26 +60,26 @@ class DatasetBuilder:
             "confidence": (("tick", "key"), decoding.confidence.astype(np.float32)),
             "block": (("tick", "edge"), decoding.block.astype(np.int32)),
         }
-        if not kept:
-            what = f"none of the chosen steps was reached: decoding ended after {decoding.steps}"
-            warnings.warn(f"{what}; this trace holds no statistics", stacklevel=2)
+        if not steps:
+            problem = f"none of the chosen steps was reached: decoding ended after {decoding.steps}"
+            warnings.warn(f"{problem}; this trace holds no statistics", stacklevel=2)
             return xr.Dataset(variables, coords, attributes)
-        arrays = recorded.kept.arrays if isinstance(recorded.kept, KeptSteps) else {}
+        arrays = recorded.step_store.arrays if isinstance(recorded.step_store, KeptSteps) else {}
         for name, about in STATISTICS.arrays().items():
             if name in arrays:
                 # Taken out, one statistic at a time: nothing large is in memory twice.
-                array = _filled(arrays.pop(name), len(kept), size if about.by_position else None)
+                array = _filled(arrays.pop(name), len(steps), size if about.by_position else None)
                 variables[name] = (("step", *about.dims), array)
         reached = [step < decoding.steps for step, _, _ in recorded.events]
         for name, rows in recorded.event_arrays.items():
             dims = ("event", "layer", "head", _ROW_DIMS[name])
             variables[name] = (dims, np.concatenate(rows)[reached])
         for name, scale in (("null", uniform.mass), ("visible", uniform.visible_queries)):
-            variables[name] = self._uniform(scale, decoding, kept)
+            variables[name] = self._uniform(scale, decoding, steps)
         if decoding.cache not in (None, "exact"):
-            stale = np.zeros((len(kept), size), bool)
-            for row, known in zip(stale, recorded.stale, strict=False):  # which may end early
-                row[: len(known)] = known[:size]
+            stale = np.zeros((len(steps), size), bool)
+            for row, stale_keys in zip(stale, recorded.stale, strict=False):  # which may end early
+                row[: len(stale_keys)] = stale_keys[:size]
             viewers = (~stale).sum(1, keepdims=True).astype(np.float32)  # rows that were computed
             variables["stale"] = (("step", "key"), stale)
             variables["visible"] = (("step", "key"), np.broadcast_to(viewers, stale.shape))
@@ -116,15 +116,15 @@ class DatasetBuilder:
         return self.model.grid.offset(self.model.block, len(decoding.prompt.ids))
 
     def _uniform(
-        self, scale: Callable[..., np.ndarray], decoding: Decoding, kept: Sequence[int]
+        self, scale: Callable[..., np.ndarray], decoding: Decoding, steps: Sequence[int]
     ) -> tuple[tuple[str, ...], Float[np.ndarray, "..."]]:
-        """Compute a scale of uniform attention, by layer where some see a window; NaN: no such key yet."""
+        """Compute a scale of uniform attention, by layer if some are local; NaN for keys not there yet."""
         model, size, offset = self.model, decoding.canvas.shape[1], self._offset(decoding)
         of_layers = [model.reaches[layer] for layer in self.layers]
         # A window of no less than everything is none.
         reaches = [None if r is None or r >= size - 1 else r for r in of_layers]
-        by_reach = {reach: np.full((len(kept), size), np.nan, np.float32) for reach in reaches}
-        for row, step in enumerate(kept):
+        by_reach = {reach: np.full((len(steps), size), np.nan, np.float32) for reach in reaches}
+        for row, step in enumerate(steps):
             n, current = int((decoding.canvas[step] >= 0).sum()), None
             if model.block is not None:
                 first, stop = (int(edge) for edge in decoding.block[step])
@@ -136,7 +136,7 @@ class DatasetBuilder:
             return ("step", "key"), by_reach[None]
         return ("step", "layer", "key"), np.stack([by_reach[reach] for reach in reaches], axis=1)
 
-    def _coordinates(self, decoding: Decoding, recorded: PromptRecord, kept: list[int]) -> Named:
+    def _coordinates(self, decoding: Decoding, recorded: PromptRecord, steps: list[int]) -> Named:
         model, size, prompt = self.model, decoding.canvas.shape[1], decoding.prompt
         regions = [*prompt.regions, *["answer"] * (size - len(prompt.ids))]
         # The text and class of each distinct token are looked up once: most stay from step to step.
@@ -144,33 +144,33 @@ class DatasetBuilder:
         texts = model.token_texts([int(i) for i in ids])
         token = token.reshape(decoding.canvas.shape)
         names, region = np.unique(regions, return_inverse=True)  # (key,): by number
-        kinds, kind = np.unique(token[kept] * len(names) + region, return_inverse=True)
+        kinds, kind = np.unique(token[steps] * len(names) + region, return_inverse=True)
         of_token, of_region = kinds // len(names), kinds % len(names)
         words, places = [texts[i] for i in of_token], [str(names[i]) for i in of_region]
         classes = classify(ids[of_token].tolist(), words, places, model)
-        canvas = decoding.canvas[kept]  # (step, key)
+        canvas = decoding.canvas[steps]  # (step, key)
         # −2 is no token: without a mask nothing is masked.
         masked = canvas == (-2 if model.mask_id is None else model.mask_id)
         masked[:, : len(prompt.ids)] = False
         coords: Named = {
-            "step": kept,
+            "step": steps,
             "layer": list(self.layers),
             "head": list(self.heads),
             "key": np.arange(size),
             "group": np.array(recorded.shape.group_names, dtype=np.str_),
-            "token": _texts(texts, token[kept]),
+            "token": _texts(texts, token[steps]),
             "final_token": ("key", np.array([texts[i] for i in token[-1]], dtype=np.str_)),
             "region": ("key", np.array(regions, dtype=np.str_)),
             "token_class": _texts(classes, kind.reshape(canvas.shape)),
             "masked": (("step", "key"), masked),
         }
-        if recorded.event_arrays and kept:
+        if recorded.event_arrays and steps:
             events = [event for event in recorded.events if event[0] < decoding.steps]
             for i, name in enumerate(("event_step", "event_position", "event_token")):
                 coords[name] = ("event", np.array([event[i] for event in events], dtype=np.int64))
         arrays = STATISTICS.arrays()
-        used = {dim for name in recorded.kept.names for dim in arrays[name].dims}
-        used = used if kept else used & {"query"}
+        used = {dim for name in recorded.step_store.names for dim in arrays[name].dims}
+        used = used if steps else used & {"query"}
         if "query" in used:
             coords["query"] = np.arange(size)
         if "row_flow" in recorded.event_arrays:
@@ -186,13 +186,13 @@ def _versions() -> dict[str, str]:
     return {name: version(name) for name in ("floatscope", "torch", "transformers")}
 
 
-def _texts(texts: Sequence[str], which: Int[np.ndarray, "t k"]) -> xr.Variable:
-    """Choose the text of each cell (step, key) by its number; few texts are looked at."""
-    known = text_variable(texts, ("text",), (len(texts),)).values
-    return xr.Variable(("step", "key"), known[which], fastpath=True)
+def _texts(texts: Sequence[str], numbers: Int[np.ndarray, "t k"]) -> xr.Variable:
+    """Return the text of each cell (step, key) from the number of its text."""
+    values = text_variable(texts, ("text",), (len(texts),)).values
+    return xr.Variable(("step", "key"), values[numbers], fastpath=True)
 
 
-def _filled(whole: np.ndarray, steps: int, size: int | None) -> np.ndarray:
+def _filled(array: np.ndarray, steps: int, size: int | None) -> np.ndarray:
     """Return the part that a decoding filled; copied if it ended early, so that the rest is released."""
-    part = whole[:steps] if size is None else whole[:steps, ..., :size]
-    return whole if part.shape == whole.shape else part.copy()
+    part = array[:steps] if size is None else array[:steps, ..., :size]
+    return array if part.shape == array.shape else part.copy()

@@ -1,6 +1,6 @@
-"""Forwards over canvases that are given: a finished text, or steps of a trace that are read again.
+"""Run forwards over given canvases: a finished text, or the stored steps of a trace.
 
-Nothing is decoded: what stands on a canvas may come from another model, or from a person.
+Nothing is decoded: the canvases may come from another model or from a person.
 """
 
 from contextlib import ExitStack, closing
@@ -85,8 +85,10 @@ def reading_states(model: Model, trace: Trace, steps: list[int], options: TraceO
         options: what to keep; with `groups="regions"`.
     """
     if not model.is_diffusion or model.block is not None:
-        what = f"{model.name}: rows that are masked at two states do not see the same canvas"
-        raise UsageError(what, "Compare states of diffusion models whose rows see every position.")
+        problem = f"{model.name}: rows that are masked at two states do not see the same canvas"
+        raise UsageError(
+            problem, "Compare states of diffusion models whose rows see every position."
+        )
     canvas = trace.canvas.values[[*trace.data["step"].values[steps], -1]]  # (state, position)
     masked = trace.data["masked"].values[steps]
     last = np.where(masked.any(0), len(steps) - 1 - masked[::-1].argmax(0), -1)
@@ -127,7 +129,7 @@ def _read(model: Model, prompt: Encoded, canvas: Canvas, options: TraceOptions |
             forwards = stack.enter_context(closing(Forwards(model, recorder)))
         for step in range(steps):
             tokens = torch.tensor(canvas[None, step], dtype=torch.long, device=model.device)
-            state = State.of(
+            state = State.build(
                 *(model, [prompt], tokens, (size, size)),
                 prompt_end=start,
                 predicting=(size - 1, size),
@@ -177,15 +179,17 @@ def _require_same(model: Model, trace: Trace) -> None:
     """Refuse a trace of other weights or under an intervention, and a model under one."""
     if trace.info.get("fingerprint") != model.fingerprint:
         other = f"{trace.info['model']} ({trace.info.get('fingerprint')})"
-        what = f"expected a trace of {model.name} ({model.fingerprint}), got one of {other}"
-        raise UsageError(what, "Load the model that was traced, with the same dtype.")
+        problem = f"expected a trace of {model.name} ({model.fingerprint}), got one of {other}"
+        raise UsageError(problem, "Load the model that was traced, with the same dtype.")
     if "stale" in trace.data:
-        what = f"the approximate cache {trace.info['cache']!r} of this trace is not stored"
-        raise UsageError(what, "Trace with cache=None.")
+        problem = f"the approximate cache {trace.info['cache']!r} of this trace is not stored"
+        raise UsageError(problem, "Trace with cache=None.")
     if trace.interventions:
         edits = " + ".join(trace.interventions)
-        what = f"this trace was decoded under {edits}, whose effect on a step is not stored"
-        raise UsageError(what, "Trace without the intervention.")
+        problem = f"this trace was decoded under {edits}, whose effect on a step is not stored"
+        raise UsageError(problem, "Trace without the intervention.")
     if model.edits:
-        what = "an intervention is active on this model, but none was when the trace was recorded"
-        raise UsageError(what, "Call this outside the intervention's `with` block.")
+        problem = (
+            "an intervention is active on this model, but none was when the trace was recorded"
+        )
+        raise UsageError(problem, "Call this outside the intervention's `with` block.")

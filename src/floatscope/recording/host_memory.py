@@ -1,4 +1,4 @@
-"""Memory for what comes from a GPU: that of traces that are gone is used again, and pinned.
+"""Reuse and pin host memory for arrays that are copied from a GPU.
 
 The system hands out fresh pages at 8 GB/s on an H200's host; a GPU writes into pinned memory at 55 GB/s, but
 to pin takes 35 ms a GB, during which nothing is launched. So large arrays come back here when nothing refers
@@ -31,40 +31,40 @@ Small = Callable[[int], np.ndarray]  # so many bytes that are pinned already
 
 
 class HostMemory:
-    """Unused blocks of at most `most` bytes together, the latest kept.
+    """Unused blocks of at most `limit` bytes in total; the oldest are released first.
 
-    `pin` is called for each block that is reused, as long as at most `most` bytes are pinned; `unpin`
+    `pin` is called for each block that is reused, as long as at most `limit` bytes are pinned; `unpin`
     before a pinned block is released. `small` allocates pinned arrays too small for a block; they count
     too.
     """
 
     def __init__(
         self,
-        most: int,
+        limit: int,
         pin: Pin | None = None,
         unpin: Callable[[int], None] | None = None,
         small: Small | None = None,
     ) -> None:
-        self.most, self.pinned = most, 0
+        self.limit, self.pinned = limit, 0
         self._pin, self._unpin, self._small = pin, unpin, small
         self._addresses: set[int] = set()  # of blocks that are pinned
         self._free: list[np.ndarray] = []  # the oldest first
         # An array may go at any moment, in any thread, even in the midst of `empty`: no lock is taken then.
-        self._back: deque[np.ndarray] = deque()
+        self._returned: deque[np.ndarray] = deque()
         self._little: deque[int] = deque()  # and sizes of small ones that have gone
         self._lock = Lock()
 
     def empty(self, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
         """Allocate an array, as `np.empty`."""
         size = int(np.prod(shape)) * dtype.itemsize
-        if not self.most:
+        if not self.limit:
             return np.empty(shape, dtype)
         if size < _LARGE:
             return self._of_few_bytes(shape, dtype, size)
-        block = self._taken(size)
+        block = self._take(size)
         # Behind a memoryview numpy sees no array: all parts of this one refer to it, and not to the block.
         array = np.frombuffer(block.data, dtype, size // dtype.itemsize)
-        weakref.finalize(array, self._back.append, block).atexit = False
+        weakref.finalize(array, self._returned.append, block).atexit = False
         return array.reshape(shape)
 
     def free(self) -> int:
@@ -73,10 +73,10 @@ class HostMemory:
             self._collect()
             return sum(block.nbytes for block in self._free)
 
-    def _taken(self, size: int) -> np.ndarray:
+    def _take(self, size: int) -> np.ndarray:
         with self._lock:
             self._collect()
-            fits = [n for n, one in enumerate(self._free) if size <= one.nbytes <= _WASTE * size]
+            fits = [n for n, b in enumerate(self._free) if size <= b.nbytes <= _WASTE * size]
             if not fits:
                 return np.empty(size, np.uint8)
             block = self._free.pop(min(fits, key=self._worse))
@@ -87,7 +87,7 @@ class HostMemory:
         with self._lock:
             while self._little:
                 self.pinned -= self._little.popleft()
-            if self._small is None or not size or self.pinned + size > self.most:
+            if self._small is None or not size or self.pinned + size > self.limit:
                 return np.empty(shape, dtype)
             self.pinned += size
         array = self._small(size)
@@ -100,20 +100,20 @@ class HostMemory:
         return block.ctypes.data not in self._addresses, block.nbytes
 
     def _pin_again(self, block: np.ndarray) -> None:
-        at, size = block.ctypes.data, block.nbytes
-        if self._pin is None or at in self._addresses:
+        address, size = block.ctypes.data, block.nbytes
+        if self._pin is None or address in self._addresses:
             return
-        idle = [one for one in self._free if one.ctypes.data in self._addresses]
-        while idle and self.pinned + size > self.most:
+        idle = [b for b in self._free if b.ctypes.data in self._addresses]
+        while idle and self.pinned + size > self.limit:
             self._let_go(idle.pop(0))  # which stays, unpinned
-        if self.pinned + size <= self.most and self._pin(at, size):
-            self._addresses.add(at)
+        if self.pinned + size <= self.limit and self._pin(address, size):
+            self._addresses.add(address)
             self.pinned += size
 
     def _collect(self) -> None:
-        while self._back:
-            self._free.append(self._back.popleft())
-        while sum(block.nbytes for block in self._free) > self.most:
+        while self._returned:
+            self._free.append(self._returned.popleft())
+        while sum(block.nbytes for block in self._free) > self.limit:
             self._let_go(self._free.pop(0))
 
     def _let_go(self, block: np.ndarray) -> None:
@@ -145,29 +145,29 @@ def machine_memory() -> int:
     """Return the bytes of memory of the machine or its container; 0 if unknown."""
     if not hasattr(os, "sysconf"):
         return 0
-    found = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    size = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     with suppress(OSError, ValueError):  # "max": no limit
-        found = min(found, int(_LIMIT.read_text()))
-    return found
+        size = min(size, int(_LIMIT.read_text()))
+    return size
 
 
 def share() -> float:
     """Return the share of memory to use: a quarter, or FLOATSCOPE_HOST_MEMORY."""
-    said = os.environ.get(SWITCH, str(_SHARE))
+    setting = os.environ.get(SWITCH, str(_SHARE))
     try:
-        found = float(said)
+        fraction = float(setting)
     except ValueError:
-        found = math.nan
-    if not 0 <= found <= 1:
+        fraction = math.nan
+    if not 0 <= fraction <= 1:
         warnings.warn(
-            f"{SWITCH} is {said!r}, not a number from 0 to 1: {_SHARE} is taken", stacklevel=2
+            f"{SWITCH} is {setting!r}, not a number from 0 to 1: {_SHARE} is taken", stacklevel=2
         )
         return _SHARE
-    return found
+    return fraction
 
 
 @cache
 def host_memory() -> HostMemory:
     """Return this process's HostMemory. With several GPUs, the share is divided among as many processes."""
-    most = int(share() * machine_memory() / max(1, torch.cuda.device_count()))
-    return HostMemory(most, _cuda_pin, _cuda_unpin, _cuda_small)
+    limit = int(share() * machine_memory() / max(1, torch.cuda.device_count()))
+    return HostMemory(limit, _cuda_pin, _cuda_unpin, _cuda_small)

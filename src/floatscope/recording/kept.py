@@ -15,7 +15,7 @@ from ..models.placing import sent
 from ..statistics import STATISTICS
 from ..trace.unfinished import CANVAS, Unfinished
 from .step_record import Shape, StepRecord
-from .transfer import Outbox, Part, Slot
+from .transfer import HostCopier, Part, Slot
 
 _BEHIND = 2  # steps that may wait for the disk before the decoding does
 _MOST_ROWS = 64 << 20  # bytes of revealed rows that are held
@@ -23,12 +23,12 @@ _MOST_ROWS = 64 << 20  # bytes of revealed rows that are held
 
 @dataclass(eq=False)
 class KeptSteps:
-    """Steps in memory: one array for each statistic, with room for every step.
+    """Steps in memory: one array per statistic, with room for every step.
 
     A long trace is in memory once, and pages that no step reaches are never touched. Arrays grow if needed.
     """
 
-    outbox: Outbox
+    copier: HostCopier
     room: int  # steps that may come
     empty: Callable[[tuple[int, ...], np.dtype], np.ndarray] = np.empty
     steps: list[int] = field(default_factory=list)
@@ -44,7 +44,7 @@ class KeptSteps:
         """Store a step."""
         self.steps.append(record.step)
         for name, values in record.values.items():
-            self.outbox.post(values, self._slot(name, values))
+            self.copier.post(values, self._slot(name, values))
 
     def finish(self) -> None:
         """Release the references to the arrays."""
@@ -63,9 +63,9 @@ class KeptSteps:
         if before is None:
             array = self.empty((max(self.room, shape[0]), *shape[1:]), dtype)
         else:
-            self.outbox.flush()  # into the array that is about to go
-            more = 2 * shape[0] if shape[0] > len(before) else len(before)
-            array = self.empty((more, *shape[1:]), dtype)
+            self.copier.flush()  # into the array that is about to go
+            length = 2 * shape[0] if shape[0] > len(before) else len(before)
+            array = self.empty((length, *shape[1:]), dtype)
             array.fill(np.nan if dtype.kind == "f" else -1)
             array[tuple(map(slice, before.shape))] = before
         tensor = torch.from_numpy(array)
@@ -75,12 +75,12 @@ class KeptSteps:
 
 @dataclass(eq=False)
 class StoredSteps:
-    """Steps on their way into a store, written by a thread in order.
+    """Steps that a thread writes into a store, in order.
 
     A step's values arrive from the device one or two steps later; until then it has memory of its own.
     """
 
-    outbox: Outbox
+    copier: HostCopier
     store: Unfinished
     shape: Shape
     steps: list[int] = field(default_factory=list)
@@ -91,7 +91,7 @@ class StoredSteps:
 
     def step(self, record: StepRecord) -> None:
         """Start the transfer of a step, and write earlier ones."""
-        self.outbox.arrived()
+        self.copier.wait_sent()
         self._write(but=1)  # all steps but the last have arrived
         self.steps.append(record.step)
         self.names.update(record.values)
@@ -100,7 +100,7 @@ class StoredSteps:
         # For whoever opens a store that was not finished.
         for name, values in {**record.values, CANVAS: self._whole_canvas(record)}.items():
             arrays[name] = self._room(values)
-            self.outbox.post(values, Slot(torch.from_numpy(arrays[name])))
+            self.copier.post(values, Slot(torch.from_numpy(arrays[name])))
 
     def _room(self, values: Tensor) -> np.ndarray:
         return np.empty(tuple(values.shape), _numpy_type(values.dtype))
@@ -116,7 +116,7 @@ class StoredSteps:
         dims = {name: array.dims for name, array in STATISTICS.arrays().items()}
         while len(self._waiting) > but:
             step, arrays = self._waiting.popleft()
-            parts = {name: (dims.get(name, ("key",)), one) for name, one in arrays.items()}
+            parts = {name: (dims.get(name, ("key",)), array) for name, array in arrays.items()}
             self._jobs.append(self._thread.submit(self.store.write, step, parts))
         while len(self._jobs) > _BEHIND:
             self._jobs.popleft().result()
@@ -132,7 +132,7 @@ class PromptRecord:
     """Everything recorded for one prompt: its steps, and the rows that predicted revealed positions."""
 
     shape: Shape
-    kept: KeptSteps | StoredSteps
+    step_store: KeptSteps | StoredSteps
     events: list[tuple[int, int, int]] = field(default_factory=list)  # step, position, token
     event_arrays: dict[str, list[np.ndarray]] = field(default_factory=dict)
     stale: list[np.ndarray] = field(default_factory=list)  # by kept step: keys that are older
@@ -140,54 +140,55 @@ class PromptRecord:
 
 @dataclass(eq=False)
 class RevealedRows:
-    """The rows behind what was revealed: held on the device until they are many, then sent by prompt."""
+    """Rows that predicted revealed positions: collected on the device, then sent by prompt."""
 
     recorded: Sequence[PromptRecord]
     dtype: np.dtype
-    outbox: Outbox
-    _held: list[Rows] = field(default_factory=list)
-    _whose: list[int] = field(default_factory=list)  # by row: the prompt,
+    copier: HostCopier
+    _batches: list[Rows] = field(default_factory=list)
+    _prompts: list[int] = field(default_factory=list)  # by row: the prompt,
     _padding: list[int] = field(default_factory=list)  # and the columns before its own
     _bytes: int = 0
 
-    def add(self, rows: Rows, whose: Sequence[int], padding: Sequence[int]) -> None:
-        self._held.append(rows)
-        self._whose += whose
+    def add(self, rows: Rows, prompts: Sequence[int], padding: Sequence[int]) -> None:
+        self._batches.append(rows)
+        self._prompts += prompts
         self._padding += padding
         self._bytes += rows.key.nbytes + rows.weight.nbytes + rows.flow.nbytes
         if self._bytes > _MOST_ROWS:
             self.send()
 
     def send(self) -> None:
-        held, whose, padding = self._held, np.array(self._whose, int), np.array(self._padding, int)
-        self._held, self._whose, self._padding, self._bytes = [], [], [], 0
-        if not held:
+        prompts, padding = np.array(self._prompts, int), np.array(self._padding, int)
+        batches = self._batches
+        self._batches, self._prompts, self._padding, self._bytes = [], [], [], 0
+        if not batches:
             return
-        order = np.argsort(whose, kind="stable")
-        parts_of = ([rows.key, rows.weight, rows.flow] for rows in held)
-        key, weight, flow = (_together(parts, order) for parts in zip(*parts_of, strict=True))
+        order = np.argsort(prompts, kind="stable")
+        parts_of = ([rows.key, rows.weight, rows.flow] for rows in batches)
+        key, weight, flow = (_join_sorted(parts, order) for parts in zip(*parts_of, strict=True))
         if padding.any():  # keys are counted from the prompt's first
             before = sent(torch.from_numpy(padding[order]), key.device)[:, None, None, None]
             key = torch.where(key >= 0, key - before, key)
-        kept = (("row_key", key, np.dtype(np.int32)), ("row_weight", weight, self.dtype))
-        for name, tensor, dtype in (*kept, ("row_flow", flow, self.dtype)):
+        arrays = (("row_key", key, np.dtype(np.int32)), ("row_weight", weight, self.dtype))
+        for name, tensor, dtype in (*arrays, ("row_flow", flow, self.dtype)):
             parts: list[Part] = []
-            for b in np.unique(whose):
-                first, stop = np.searchsorted(whose[order], [b, b + 1])
+            for b in np.unique(prompts):
+                first, stop = np.searchsorted(prompts[order], [b, b + 1])
                 regions = list(self.recorded[b].shape.regions)
                 last = regions if name == "row_flow" else slice(None)
                 width = len(regions) if name == "row_flow" else tensor.shape[3]
                 array = np.empty((stop - first, *tensor.shape[1:3], width), dtype)
                 self.recorded[b].event_arrays.setdefault(name, []).append(array)
                 parts.append((itemgetter((slice(first, stop), ..., last)), array))
-            self.outbox.post_parts(tensor, parts)
+            self.copier.post_parts(tensor, parts)
 
 
-def _together(parts: tuple[Tensor, ...], order: np.ndarray) -> Tensor:
-    every = torch.cat(parts)  # (n, l, h, _)
+def _join_sorted(parts: tuple[Tensor, ...], order: np.ndarray) -> Tensor:
+    joined = torch.cat(parts)  # (n, l, h, _)
     if (np.diff(order) == 1).all():
-        return every
-    return every[sent(torch.from_numpy(order), every.device)]
+        return joined
+    return joined[sent(torch.from_numpy(order), joined.device)]
 
 
 def _numpy_type(dtype: torch.dtype) -> np.dtype:

@@ -32,7 +32,7 @@ class Labelling:
     prompts: Sequence[Encoded]
     keep: Collection[str]
     by_region: bool
-    _known: tuple[tuple[int, ...], Tensor] | None = None  # regions of a causal decoding
+    _causal_regions: tuple[tuple[int, ...], Tensor] | None = None  # regions of a causal decoding
 
     @cached_property
     def names(self) -> list[tuple[str, ...]]:
@@ -54,7 +54,7 @@ class Labelling:
     def _grouped(self) -> bool:
         return not BY_GROUP.isdisjoint(self.keep)
 
-    def forward(self, state: State, kept: bool) -> Forward:
+    def forward(self, state: State, step_kept: bool) -> Forward:
         """Return the labels of one forward."""
         region = self._regions(state)
         if state.ends is not None:
@@ -68,7 +68,7 @@ class Labelling:
             group, n_groups = of_query.clamp(max=2), 3  # masked, revealed, prompt
         else:
             group, n_groups = of_query.clamp(max=0), 1
-        places = state.visible.first, state.visible.at
+        places = state.visible.first, state.visible.row_columns
         return Forward(
             visible=state.visible,
             labels=Labels(group, n_groups, region, self.n_regions, *places),
@@ -76,7 +76,7 @@ class Labelling:
             cached=state.cached,
             prompts=state.active,
             settled=state.settled,
-            kept=kept,
+            step_kept=step_kept,
             partial=state.fresh is not None,
             predicted=self._predicted(state) if "lens" in self.keep else None,
         )
@@ -84,15 +84,15 @@ class Labelling:
     def _regions(self, state: State) -> Int[Tensor, "b k"]:
         """Return the region of each column; −1 for none."""
         size, device = state.visible.keys, state.canvas.device
-        filled = state.visible.there  # of a cache of fixed size: so many columns
+        filled = state.visible.n_filled  # of a cache of fixed size: so many columns
         if filled is not None and self.model.mask_id is None:  # all that is there is known
-            like = (size, *state.active)
-            if self._known is None or self._known[0] != like:
+            key = (size, *state.active)
+            if self._causal_regions is None or self._causal_regions[0] != key:
                 prompt = self._prompt_regions(state)
-                rest = (0, size - prompt.shape[1])  # the answer, revealed as it comes
-                self._known = like, pad(prompt, rest, value=1)
-            there = torch.arange(size, device=device) < filled
-            return torch.where(there, self._known[1], -1)
+                answer_width = (0, size - prompt.shape[1])  # the answer, revealed as it comes
+                self._causal_regions = key, pad(prompt, answer_width, value=1)
+            is_filled = torch.arange(size, device=device) < filled
+            return torch.where(is_filled, self._causal_regions[1], -1)
         answer = state.masked[:, state.prompt_end :].logical_not().long()  # 0 masked, 1 revealed
         region = torch.cat([self._prompt_regions(state), answer], dim=1)
         if filled is not None:
@@ -101,23 +101,23 @@ class Labelling:
 
     def _prompt_regions(self, state: State) -> Int[Tensor, "b p"]:
         prompt = self._of_prompts[constant(state.active, state.canvas.device)]
-        more = state.prompt_end - prompt.shape[1]  # padded beyond the longest
-        return pad(prompt, (more, 0), value=-1) if more > 0 else prompt
+        missing = state.prompt_end - prompt.shape[1]  # padded beyond the longest
+        return pad(prompt, (missing, 0), value=-1) if missing > 0 else prompt
 
     def _predicted(self, state: State) -> tuple[int, Int[Tensor, " w"], Bool[Tensor, "b w"]]:
         """Return the positions that a lens predicts: masked ones, or the next one of a causal model."""
         device = state.canvas.device
         start, stop = state.window
         if state.cached and self.model.mask_id is None:
-            wanted = torch.ones(len(state.canvas), 1, dtype=torch.bool, device=device)
+            selected = torch.ones(len(state.canvas), 1, dtype=torch.bool, device=device)
         elif state.ends is not None or state.fresh is not None:  # all there are, or are computed
-            wanted = state.masked[:, start:stop]
+            selected = state.masked[:, start:stop]
         else:
             start, stop = state.prompt_end, state.canvas.shape[1]
-            wanted = state.masked[:, start:]
+            selected = state.masked[:, start:]
         behind = self.model.shift + state.visible.first_row
         rows = torch.arange(start, stop, device=device) - behind
-        return start, rows.clamp(min=0), wanted
+        return start, rows.clamp(min=0), selected
 
     @cached_property
     def _of_prompts(self) -> Int[Tensor, "b p"]:

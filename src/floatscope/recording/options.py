@@ -50,15 +50,15 @@ class TraceOptions:
             raise UsageError(f"groups = {self.groups!r}", remedy)
         if self.top < 1:
             raise UsageError(f"top = {self.top}", "Keep at least one key of a row.")
-        unknown = sorted(self.kept - set(STATISTICS))
-        if unknown or not self.kept:
+        unknown = sorted(self.kept_statistics - set(STATISTICS))
+        if unknown or not self.kept_statistics:
             name = str(unknown[0]) if unknown else ""
             choices = f"{did_you_mean(name, STATISTICS)} keep takes: {', '.join(STATISTICS)}."
-            what = f"no statistic {name!r}" if unknown else "keep is empty"
-            raise UsageError(what, _ELSEWHERE.get(name, choices.lstrip()))
+            problem = f"no statistic {name!r}" if unknown else "keep is empty"
+            raise UsageError(problem, _ELSEWHERE.get(name, choices.lstrip()))
 
     @property
-    def kept(self) -> frozenset[str]:
+    def kept_statistics(self) -> frozenset[str]:
         """The statistics to keep; by default all except those kept on request only."""
         keep = STATISTICS.default if self.keep is None else self.keep
         return frozenset([keep] if isinstance(keep, str) else keep)
@@ -66,4 +66,4 @@ class TraceOptions:
     @property
     def by_region(self) -> bool:
         """Whether every region of the prompt is a separate query group."""
-        return self.groups == REGIONS and not BY_GROUP.isdisjoint(self.kept)
+        return self.groups == REGIONS and not BY_GROUP.isdisjoint(self.kept_statistics)

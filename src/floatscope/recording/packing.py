@@ -1,4 +1,4 @@
-"""The statistics that a recorded and replayed forward leaves behind.
+"""The statistics that a recorded and replayed forward computes.
 
 The next replay overwrites them. `step_records` copies them on the device when it splits them by prompt.
 """
@@ -20,20 +20,22 @@ from .sums import FixedSums, Joining, alone
 
 @dataclass(eq=False)
 class Packed:
-    """The results of a recorded forward; empty if nobody observed it."""
+    """The results of a recorded forward; empty if no capture was active."""
 
     values: list[tuple[Array, Tensor]] = field(default_factory=list)
-    nobodys: Bool[Tensor, "b k"] | None = None  # padding, and columns that are not filled yet
+    unused: Bool[Tensor, "b k"] | None = None  # padding, and columns that are not filled yet
     candidates: Candidates | None = None  # rows that may be revealed: of all layers,
-    held: dict[int, Layer] = field(default_factory=dict)  # or what to compute them from
+    held_layers: dict[int, Layer] = field(default_factory=dict)  # or what to compute them from
 
     def rows_of(self, captured: Captured) -> Captured:
         """Return the capture with a copy of the candidates."""
         if self.candidates is None:
             return captured
-        kept = self.candidates
-        own = Candidates(kept.key.clone(), kept.weight.clone(), kept.flow.clone())
-        return replace(captured, layers={}, stacked=own)
+        candidates = self.candidates
+        copies = Candidates(
+            candidates.key.clone(), candidates.weight.clone(), candidates.flow.clone()
+        )
+        return replace(captured, layers={}, stacked=copies)
 
 
 @dataclass(eq=False)
@@ -41,7 +43,7 @@ class Packing:
     """The capture as part of a recorded forward (`models/graphs.py`), with its results."""
 
     capture: Capture
-    left: Packed | None = None  # by the latest forward, if it was replayed
+    results: Packed | None = None  # by the latest forward, if it was replayed
     sums: FixedSums | None = None  # with a cache of fixed size: what a forward adds to
 
     def key(self) -> Hashable:
@@ -64,18 +66,18 @@ class Packing:
         if captured is None:
             return
         join: Joining = alone
-        if self.sums is not None and visible.at is not None:
-            join = self.sums.join(captured.settled is None, visible.at)
+        if self.sums is not None and visible.row_columns is not None:
+            join = self.sums.join(captured.settled is None, visible.row_columns)
         # The kernels that put layers together are the last ones of the forward.
         packed.values = list(batch_values(captured, join))
-        packed.nobodys = captured.labels.region < 0
+        packed.unused = captured.labels.region < 0
         packed.candidates = captured.detached().stacked
-        packed.held = {
-            number: Layer(held=layer.held)
+        packed.held_layers = {
+            number: Layer(held_rows=layer.held_rows)
             for number, layer in captured.layers.items()
-            if layer.held is not None
+            if layer.held_rows is not None
         }
 
-    def replayed(self, left: Packed) -> None:
-        self.left = left
-        self.capture.replayed(left.held)
+    def replayed(self, packed: Packed) -> None:
+        self.results = packed
+        self.capture.replayed(packed.held_layers)

@@ -27,9 +27,11 @@ def pattern(
     size = len(trace_step.ids)
     total = 4 * len(layers) * len(heads) * size**2
     if total > _LIMIT:
-        what = f"{len(layers)} × {len(heads)} patterns of {size} positions take {readable(total)}"
+        problem = (
+            f"{len(layers)} × {len(heads)} patterns of {size} positions take {readable(total)}"
+        )
         remedy = "Choose fewer layers or heads at a time."
-        raise UsageError(f"{what}; the limit is {readable(_LIMIT)}", remedy)
+        raise UsageError(f"{problem}; the limit is {readable(_LIMIT)}", remedy)
     words = np.array(model.token_texts(trace_step.ids.tolist()), dtype=np.str_)
     values = xr.DataArray(
         _matrices(trace_step, layers, heads),
@@ -53,7 +55,7 @@ def pattern(
 
 
 def _matrices(step: TraceStep, layers: Sequence[int], heads: Sequence[int]) -> np.ndarray:
-    """Run one forward; return (l, h, s, s), each head's matrix computed by itself and copied at once."""
+    """Run one forward and return all matrices (layer, head, query, key), one head at a time."""
     model, size = step.model, len(step.ids)
     matrices = np.empty((len(layers), len(heads), size, size), np.float32)
     place = {layer: i for i, layer in enumerate(layers)}
@@ -100,8 +102,8 @@ def to_circuitsvis(pattern: xr.DataArray) -> dict[str, Any]:
         `tokens`, a list of S strings, and `attention`, a float32 array (heads, S, S).
     """
     if "layer" in pattern.dims:
-        what = f"CircuitsVis shows one layer, but this pattern has {pattern.sizes['layer']}"
-        raise UsageError(what, "Choose one: model.pattern(trace, step=0, layer=3).")
+        problem = f"CircuitsVis shows one layer, but this pattern has {pattern.sizes['layer']}"
+        raise UsageError(problem, "Choose one: model.pattern(trace, step=0, layer=3).")
     arguments = to_bertviz(pattern)
     return {"tokens": arguments["tokens"], "attention": arguments["attention"][0][0].numpy()}
 

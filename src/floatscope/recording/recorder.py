@@ -16,12 +16,12 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from ..attention import Capture, Captured
-from ..decode.blocks import most_steps
+from ..decode.blocks import max_steps
 from ..decode.loop import AnySampler
 from ..decode.state import State, Watcher
 from ..errors import UsageError
 from ..models import Model, graphs, parts
-from ..models.placing import OnItsWay
+from ..models.placing import PendingCopy
 from ..models.select import chosen
 from ..sequences.decoding import Decoding
 from ..sequences.prompt import Encoded
@@ -36,8 +36,8 @@ from .labelling import Labelling
 from .options import TraceOptions
 from .packing import Packing
 from .step_record import Consumer, Shape, batch_values, step_records
-from .sums import FixedSums, Joining, RunningSums, alone, at_its_rows
-from .transfer import Outbox
+from .sums import FixedSums, Joining, RunningSums, alone, place_rows
+from .transfer import HostCopier
 
 _LARGE = 8_000_000_000
 
@@ -55,28 +55,30 @@ class Recorder(Watcher):
     ) -> None:
         self.model, self.prompts, self.sampler = model, prompts, sampler
         self.options = options = options or TraceOptions()
-        self.keep, self.by_region = options.kept, options.by_region
+        self.keep, self.by_region = options.kept_statistics, options.by_region
         self.layers = chosen(options.layers, model.n_layers, "layer")
         self.heads = chosen(options.heads, model.n_heads, "head")
         _require_experts(model, self.keep, self.layers)
-        steps = chosen(options.steps, most_steps(model, sampler), "step")
+        steps = chosen(options.steps, max_steps(model, sampler), "step")
         self.steps: Collection[int] = frozenset(steps)
         self.dtype, self.torch_dtype = np.dtype(options.dtype), getattr(torch, options.dtype)
         self.labelling = Labelling(model, prompts, self.keep, self.by_region)
         self.capture = Capture(model, self.keep, self.layers, self.heads, options.top)
         self.builder = DatasetBuilder(model, sampler, self.layers, self.heads)
         self.packing = Packing(self.capture)
-        self.outbox = Outbox(model.device)
+        self.copier = HostCopier(model.device)
         paths = [None] * len(prompts) if to is None else to
         self.recorded = [self._record_of(b, path) for b, path in enumerate(paths)]
-        self.consumers: list[list[Consumer]] = [[one.kept] for one in self.recorded]
-        self.revealed = RevealedRows(self.recorded, self.dtype, self.outbox)
+        self.consumers: list[list[Consumer]] = [[record.step_store] for record in self.recorded]
+        self.revealed = RevealedRows(self.recorded, self.dtype, self.copier)
         self.running = RunningSums()
         self.fixed: FixedSums | None = None  # instead, while the cache is of fixed size
         self._kind: Hashable = None  # of the fixed sums
         self._fixed_for: tuple[int, list[int]] = (0, [])  # columns, and whose
         self.captured: Captured | None = None
-        self._decisions: list[tuple[State, Captured, OnItsWay, OnItsWay]] = []  # not stored yet
+        self._decisions: list[
+            tuple[State, Captured, PendingCopy, PendingCopy]
+        ] = []  # not stored yet
         if to is None:
             self._warn_if_large()
 
@@ -109,12 +111,12 @@ class Recorder(Watcher):
     def _watch(self, state: State) -> Iterator[None]:
         forward = self.labelling.forward(state, state.step in self.steps)
         self._fix_sums(state)
-        self.packing.left = None
-        self.outbox.ready()
+        self.packing.results = None
+        self.copier.ready()
         with self.capture.forward(forward) as captured:
             yield
-        self.outbox.send()  # what the step before has left, while this one runs
-        packed = self.packing.left
+        self.copier.send()  # what the step before has left, while this one runs
+        packed = self.packing.results
         if packed is not None:
             captured = packed.rows_of(captured)
         self.captured = captured
@@ -123,11 +125,13 @@ class Recorder(Watcher):
             if state.cached:
                 deque(values, maxlen=0)  # the sums grow
             return
-        places = [(self.recorded[b].shape, slice(*self._own(b, state))) for b in state.active]
+        places = [
+            (self.recorded[b].shape, slice(*self._columns_of(b, state))) for b in state.active
+        ]
         records = step_records(
             *(state.step, state.canvas, values, places, self.torch_dtype),
             first_predicted=captured.first_predicted,
-            nobodys=packed.nobodys if packed else None,
+            unused=packed.unused if packed else None,
         )
         for b, record in zip(state.active, records, strict=True):
             for consumer in self.consumers[b]:
@@ -138,54 +142,54 @@ class Recorder(Watcher):
         """Return how this forward's rows join those of earlier forwards."""
         assert self.captured is not None
         all_settle = self.captured.settled is None
-        if self.fixed is not None and state.visible.at is not None:
-            join = self.fixed.join(all_settle, state.visible.at)
+        if self.fixed is not None and state.visible.row_columns is not None:
+            join = self.fixed.join(all_settle, state.visible.row_columns)
             return lambda *arrays: join(*arrays).clone()  # the next forward overwrites it
         if state.cached:
             self.running.only(state.active)
             return self.running.join(all_settle)
         if state.fresh is not None:
-            return at_its_rows(state.fresh, state.visible.rows)
+            return place_rows(state.fresh, state.visible.rows)
         return alone
 
     def _fix_sums(self, state: State) -> None:
         """Keep running sums in the form of the cache: fixed in size and place, or growing."""
-        size, who = state.visible.keys, list(state.active)
-        there = state.visible.at is not None
-        if self.fixed is not None and not (there and (size, who) == self._fixed_for):
+        size, prompts = state.visible.keys, list(state.active)
+        is_fixed = state.visible.row_columns is not None
+        if self.fixed is not None and not (is_fixed and (size, prompts) == self._fixed_for):
             first = state.visible.first_row
             self.running.total = self.fixed.leave(first)
             self.capture.rollout.unfix(self.running.prompts, first)
             self._give_sums()
-        if there and self.fixed is None:
-            self.running.only(who)
-            begun, states = self.running.total, self.capture.rollout.of(who)
-            self._kind, self._fixed_for = FixedSums.kind(begun, states, size), (size, who)
+        if is_fixed and self.fixed is None:
+            self.running.only(prompts)
+            totals, states = self.running.total, self.capture.rollout.select_states(prompts)
+            self._kind, self._fixed_for = FixedSums.kind(totals, states, size), (size, prompts)
             store = graphs.store_of(self.model.net)
-            made = store.take(self._kind, lambda: FixedSums.like(begun, states, size))
-            made.enter(begun, states)
-            self.running.total, self.capture.rollout.fixed = {}, made.states
-            self.fixed = self.packing.sums = made
+            sums = store.take(self._kind, lambda: FixedSums.allocate(totals, states, size))
+            sums.enter(totals, states)
+            self.running.total, self.capture.rollout.fixed = {}, sums.states
+            self.fixed = self.packing.sums = sums
 
     def _give_sums(self) -> None:
         if self.fixed is not None:
             graphs.store_of(self.model.net).give(self._kind, self.fixed)
             self.fixed = self.packing.sums = None
 
-    def committed(
+    def receive_decision(
         self, state: State, revealed: Bool[Tensor, "b w"], token: Int[Tensor, "b w"]
     ) -> None:
         if "rows" not in self.keep or state.step not in self.steps or self.captured is None:
             return
         # On a GPU the previous step's decision has reached the host by now; this one's has not.
         self.store_revealed_rows()
-        decision = (state, self.captured.detached(), OnItsWay(revealed), OnItsWay(token))
+        decision = (state, self.captured.detached(), PendingCopy(revealed), PendingCopy(token))
         self._decisions.append(decision)
         # A replayed forward computes rows from tensors that the next replay overwrites.
-        overwritten = self.packing.left is not None and bool(self.packing.left.held)
-        if state.visible.at is not None:  # and a cache of fixed size overwrites its keys
-            held = [layer.held for layer in self.captured.layers.values()]
-            overwritten = overwritten or any(rows is not None for rows in held)
+        overwritten = self.packing.results is not None and bool(self.packing.results.held_layers)
+        if state.visible.row_columns is not None:  # and a cache of fixed size overwrites its keys
+            held_rows = [layer.held_rows for layer in self.captured.layers.values()]
+            overwritten = overwritten or any(rows is not None for rows in held_rows)
         if not revealed.is_cuda or overwritten:
             self.store_revealed_rows()
 
@@ -193,7 +197,7 @@ class Recorder(Watcher):
         """Store the attention rows that predicted the positions revealed so far."""
         decisions, self._decisions = self._decisions, []
         for state, captured, revealed_copy, token_copy in decisions:
-            revealed, token = revealed_copy.arrived(), token_copy.arrived()
+            revealed, token = revealed_copy.wait(), token_copy.wait()
             columns = [prompt.nonzero().squeeze(-1) for prompt in revealed]
             if not any(map(len, columns)):
                 continue
@@ -201,7 +205,7 @@ class Recorder(Watcher):
             prompts: list[int] = []
             paddings: list[int] = []
             for place, (b, new_columns) in enumerate(zip(state.active, columns, strict=True)):
-                padding, _ = self._own(b, state)
+                padding, _ = self._columns_of(b, state)
                 first = state.window[0] - padding
                 new_tokens = token[place, new_columns].tolist()
                 for w, new in zip(new_columns.tolist(), new_tokens, strict=True):
@@ -213,22 +217,22 @@ class Recorder(Watcher):
     def _note_age(self, state: State) -> None:
         """Record which keys an approximate cache did not recompute in this step."""
         for place, b in enumerate(state.active):
-            own = slice(*self._own(b, state))
-            stale = np.zeros(own.stop - own.start, bool)
+            columns = slice(*self._columns_of(b, state))
+            stale = np.zeros(columns.stop - columns.start, bool)
             if state.fresh is not None:
-                stale = ~state.fresh[place, own].cpu().numpy()
+                stale = ~state.fresh[place, columns].cpu().numpy()
             self.recorded[b].stale.append(stale)
 
     @torch.inference_mode()  # as the rows are
     def _settle(self) -> None:
         self.store_revealed_rows()
         self.revealed.send()
-        self.outbox.settle()
+        self.copier.settle()
         for consumers in self.consumers:
             for consumer in consumers:
                 consumer.finish()
 
-    def _own(self, b: int, state: State) -> tuple[int, int]:
+    def _columns_of(self, b: int, state: State) -> tuple[int, int]:
         """Return a prompt's columns: after its padding, up to its current end."""
         stop = state.canvas.shape[1]
         if state.ends is not None:
@@ -245,9 +249,9 @@ class Recorder(Watcher):
     def _trace(self, b: int, decoding: Decoding) -> Trace:
         recorded = self.recorded[b]
         data = self.builder.assemble(decoding, recorded)
-        if isinstance(recorded.kept, KeptSteps):
+        if isinstance(recorded.step_store, KeptSteps):
             return Trace(data)
-        return Trace.load(recorded.kept.store.finish(data, SCHEMA), lazy=True)
+        return Trace.load(recorded.step_store.store.finish(data, SCHEMA), lazy=True)
 
     def _record_of(self, b: int, path: Path | None) -> PromptRecord:
         names, groups = self.labelling.names[b], self.labelling.group_names(b)
@@ -262,9 +266,9 @@ class Recorder(Watcher):
         room = len(self.steps)
         if path is None:
             empty = host_memory().empty if self.model.device.type == "cuda" else np.empty
-            return PromptRecord(shape, KeptSteps(self.outbox, room, empty))
+            return PromptRecord(shape, KeptSteps(self.copier, room, empty))
         about = self.builder.begin(self.prompts[b], shape)
-        return PromptRecord(shape, StoredSteps(self.outbox, Unfinished(path, room, about), shape))
+        return PromptRecord(shape, StoredSteps(self.copier, Unfinished(path, room, about), shape))
 
     def _warn_if_large(self) -> None:
         size = max(len(p.ids) for p in self.prompts) + self.sampler.length
@@ -286,6 +290,8 @@ def _require_experts(model: Model, keep: Collection[str], layers: Sequence[int])
     routed = parts.routers(model.net)
     named = "experts" in keep and set(keep) != set(STATISTICS)
     if named and not set(layers) & set(routed):
-        which = f"layers {', '.join(map(str, routed))} of {model.name}" if routed else ""
-        what = f"{model.name} has no experts in these layers"
-        raise UsageError(what, f"Choose from {which}." if which else "Leave 'experts' out of keep.")
+        choices = f"layers {', '.join(map(str, routed))} of {model.name}" if routed else ""
+        problem = f"{model.name} has no experts in these layers"
+        raise UsageError(
+            problem, f"Choose from {choices}." if choices else "Leave 'experts' out of keep."
+        )

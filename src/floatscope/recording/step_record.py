@@ -1,4 +1,4 @@
-"""A step record: what one forward says about one prompt. Built here, for every way a model is run.
+"""Build the record of one forward for one prompt, for every way to run a model.
 
 The arrays of a batch are put together over layers, joined with earlier rows where a cache keeps those,
 divided, and cut into prompts, with room for all positions a prompt may come to have. All on the device.
@@ -24,7 +24,7 @@ Values = Iterable[tuple[Array, Tensor]]  # arrays of a batch, (b, *dims) each
 
 @dataclass(frozen=True, eq=False)
 class StepRecord:
-    """What one forward says about one prompt.
+    """The statistics of one forward for one prompt.
 
     Attributes:
         step: number of the forward in the decoding, from 0.
@@ -71,39 +71,39 @@ def batch_values(captured: Captured, join: Joining) -> Iterator[tuple[Array, Ten
     """Yield every array of a step for the whole batch, one at a time to save memory."""
     labels, arrays = captured.labels, STATISTICS.arrays()
     layers, settled = list(captured.layers.values()), list((captured.settled or {}).values())
-    there = {name for layer in layers for name in layer.values}
+    names = {name for layer in layers for name in layer.values}
     # (b, r): positions so far in each region, all of which have rows; with a cache that approximates, some.
     of_region = (labels.from_region if captured.partial else labels.in_region).sum(1)
     rows = torch.where(of_region > 0, of_region, torch.nan)[:, None, :, None]  # (b, 1, r, 1)
     divide, divisors = {array.over for array in arrays.values()}, dict[str, Tensor]()
     for array in arrays.values():
-        if array.name == "rows_counted" and {"column_sum", "column_mean"} & there:
-            yield array, _of_groups(of_region.long(), labels)
-        whole = _together(array, layers, labels)
-        if whole is None:
+        if array.name == "rows_counted" and {"column_sum", "column_mean"} & names:
+            yield array, _count_queries(of_region.long(), labels)
+        values = _stack_layers(array, layers, labels)
+        if values is None:
             continue
-        whole = join(array, whole, _together(array, settled, labels))
+        values = join(array, values, _stack_layers(array, settled, labels))
         if array.name in divide:
-            divisors[array.name] = whole
+            divisors[array.name] = values
         if not array.stored:
             continue
         if array.over == "source":
-            whole = whole / (rows[:, None] if "head" in array.dims else rows)
+            values = values / (rows[:, None] if "head" in array.dims else rows)
         elif array.over is not None:
             divisor = divisors[array.over]  # (b, layer, k) for all heads, or as the array itself
-            shared = "head" in array.dims and divisor.ndim < whole.ndim
-            whole = whole / (divisor[:, :, None] if shared else divisor)
-        yield array, whole
+            shared = "head" in array.dims and divisor.ndim < values.ndim
+            values = values / (divisor[:, :, None] if shared else divisor)
+        yield array, values
 
 
-def _together(array: Array, layers: Sequence[Layer], labels: Labels) -> Tensor | None:
+def _stack_layers(array: Array, layers: Sequence[Layer], labels: Labels) -> Tensor | None:
     """Stack an array of all layers, (b, *dims); None if no layer has it. A layer without it is NaN or −1."""
-    some = [layer.values[array.name] for layer in layers if array.name in layer.values]
-    if not some:
+    present = [layer.values[array.name] for layer in layers if array.name in layer.values]
+    if not present:
         return None
-    nothing = some[0]
-    if len(some) < len(layers):
-        nothing = torch.full_like(some[0], torch.nan if some[0].is_floating_point() else -1)
+    nothing = present[0]
+    if len(present) < len(layers):
+        nothing = torch.full_like(present[0], torch.nan if present[0].is_floating_point() else -1)
     parts = [layer.values.get(array.name, nothing).to(labels.region.device) for layer in layers]
     return torch.stack(parts, dim=array.layer_axis)
 
@@ -112,11 +112,11 @@ def all_layers(captured: Captured) -> dict[str, Tensor]:
     """Return the arrays of a forward that later rows may join, all layers together."""
     layers = list(captured.layers.values())
     arrays = [array for array in STATISTICS.arrays().values() if array.join is not Join.LATEST]
-    whole = {array.name: _together(array, layers, captured.labels) for array in arrays}
-    return {name: values for name, values in whole.items() if values is not None}
+    stacked = {array.name: _stack_layers(array, layers, captured.labels) for array in arrays}
+    return {name: values for name, values in stacked.items() if values is not None}
 
 
-def _of_groups(of_region: Int[Tensor, "b r"], labels: Labels) -> Int[Tensor, "b g"]:
+def _count_queries(of_region: Int[Tensor, "b r"], labels: Labels) -> Int[Tensor, "b g"]:
     """Count the queries of each group: by region; or masked, revealed and prompt; or all together."""
     last = labels.n_groups - 1
     if last + 1 == of_region.shape[1]:
@@ -134,7 +134,7 @@ def step_records(
     places: Places,
     dtype: torch.dtype,
     first_predicted: int = 0,
-    nobodys: Bool[Tensor, "b k"] | None = None,
+    unused: Bool[Tensor, "b k"] | None = None,
 ) -> list[StepRecord]:
     """Split a step of a batch into one record per prompt.
 
@@ -145,14 +145,17 @@ def step_records(
         places: shape and columns of each prompt.
         dtype: dtype of arrays that define none.
         first_predicted: column of the first position that a lens predicts.
-        nobodys: columns of no prompt (padding, unfilled cache columns), for values that the next forward
+        unused: columns of no prompt (padding, unfilled cache columns), for values that the next forward
             overwrites. The records are then copies.
     """
-    records = [StepRecord(step, canvas[b, own]) for b, (_, own) in enumerate(places)]
-    cuts = _cuts(tuple((shape, own.start, own.stop) for shape, own in places), nobodys is not None)
-    for array, whole in values:
+    records = [StepRecord(step, canvas[b, columns]) for b, (_, columns) in enumerate(places)]
+    cuts = _cuts(
+        tuple((shape, columns.start, columns.stop) for shape, columns in places),
+        unused is not None,
+    )
+    for array, batch in values:
         for cut in cuts:
-            piece = _piece(array, whole, cut, dtype, first_predicted, nobodys)
+            piece = _cut_piece(array, batch, cut, dtype, first_predicted, unused)
             for record, part in zip(records[cut[0]], piece, strict=True):
                 record.values[array.name] = part
     return records
@@ -165,62 +168,64 @@ Cut = tuple[slice, slice, Shape]  # prompts of a batch, their own columns, and t
 def _cuts(places: tuple[tuple[Shape, int, int], ...], to_come: bool) -> list[Cut]:
     """Cut a batch into prompts, or leave it whole where they are alike.
 
-    `to_come`: with the columns that a prompt has not come to, which the batch has already.
+    `to_come`: include the columns that a prompt has not reached, if the batch has them already.
     """
-    found = [
+    cuts = [
         (slice(b, b + 1), slice(start, start + shape.size if to_come else stop), shape)
         for b, (shape, start, stop) in enumerate(places)
     ]
-    if all(one[1:] == found[0][1:] for one in found):
-        return [(slice(0, len(found)), *found[0][1:])]
-    return found
+    if all(cut[1:] == cuts[0][1:] for cut in cuts):
+        return [(slice(0, len(cuts)), *cuts[0][1:])]
+    return cuts
 
 
-def _piece(
+def _cut_piece(
     array: Array,
-    whole: Tensor,
+    batch: Tensor,
     cut: Cut,
     dtype: torch.dtype,
     first_predicted: int,
-    nobodys: Bool[Tensor, "b k"] | None,
+    unused: Bool[Tensor, "b k"] | None,
 ) -> Tensor:
     """Cut the part of n prompts with equal shapes from a batch: (n, *dims), in the trace's dtype."""
-    who, own, shape = cut
-    some = whole[who]
+    prompts, columns, shape = cut
+    values = batch[prompts]
     if "group" in array.dims:
-        some = some[:, : shape.groups]
+        values = values[:, : shape.groups]
     if array.predicted:
-        behind = first_predicted - own.start
-        some = some[..., : max(own.stop - first_predicted, 1)]  # the next one is not there yet
-        some = _laid_out(some, shape.size, None, behind)
+        behind = first_predicted - columns.start
+        values = values[
+            ..., : max(columns.stop - first_predicted, 1)
+        ]  # the next one is not there yet
+        values = _pad_columns(values, shape.size, None, behind)
     elif array.by_position:
-        hidden = None if nobodys is None else nobodys[who, own]
-        some = _laid_out(some[..., own], shape.size, hidden)
+        hidden = None if unused is None else unused[prompts, columns]
+        values = _pad_columns(values[..., columns], shape.size, hidden)
     for axis, dim in enumerate(array.dims, start=1):
         if dim in ("source", "target"):
-            some = some.index_select(axis, constant(shape.regions, some.device))
-    if nobodys is not None and (array.predicted or not array.by_position):
-        some = some.clone()
+            values = values.index_select(axis, constant(shape.regions, values.device))
+    if unused is not None and (array.predicted or not array.by_position):
+        values = values.clone()
     kind = dtype if array.dtype is None else getattr(torch, array.dtype)
-    some = some.to(kind)
-    return some.contiguous() if some.is_cuda else some  # a GPU sends what has no gaps
+    values = values.to(kind)
+    return values.contiguous() if values.is_cuda else values  # a GPU sends what has no gaps
 
 
-def _laid_out(some: Tensor, size: int, hidden: Tensor | None, behind: int = 0) -> Tensor:
+def _pad_columns(values: Tensor, size: int, hidden: Tensor | None, behind: int = 0) -> Tensor:
     """Pad (n, …, width) to `size` columns from column `behind` on; hidden and missing ones are NaN or −1."""
-    width = some.shape[-1]
+    width = values.shape[-1]
     if width == size and hidden is None and not behind:
-        return some
-    out = some.new_empty((*some.shape[:-1], size))
-    nothing = _nothing(some.dtype, some.device)
+        return values
+    out = values.new_empty((*values.shape[:-1], size))
+    nothing = _nothing(values.dtype, values.device)
     out[..., :behind] = nothing
     out[..., behind + width :] = nothing
-    here = out[..., behind : behind + width]
+    target = out[..., behind : behind + width]
     if hidden is None:
-        here.copy_(some)
+        target.copy_(values)
     else:
-        by_column = hidden.view(len(hidden), *[1] * (some.ndim - 2), width)
-        torch.where(by_column, nothing, some, out=here)
+        by_column = hidden.view(len(hidden), *[1] * (values.ndim - 2), width)
+        torch.where(by_column, nothing, values, out=target)
     return out
 
 

@@ -51,24 +51,24 @@ class RunningSums:
             if array.join is Join.LATEST:
                 return new
             old = self.total.get(array.name)
-            whole = _grown(array, old, new)
+            combined = _add_rows(array, old, new)
             if all_settle:
-                self.total[array.name] = whole
+                self.total[array.name] = combined
             elif settled is not None:
-                self.total[array.name] = _grown(array, old, settled)
-            return whole
+                self.total[array.name] = _add_rows(array, old, settled)
+            return combined
 
         return joined
 
 
-def _grown(array: Array, old: Tensor | None, new: Tensor) -> Tensor:
+def _add_rows(array: Array, old: Tensor | None, new: Tensor) -> Tensor:
     """Join old and new rows; `new` may be overwritten."""
     if old is None:
         return new
     if array.join is Join.ROWS:
         return torch.cat([old, new], dim=-1)
-    both = min(old.shape[-1], new.shape[-1])  # a prompt that had come further may have ended
-    new[..., :both] += old[..., :both]  # earlier rows gave the new keys nothing
+    width = min(old.shape[-1], new.shape[-1])  # a prompt that had come further may have ended
+    new[..., :width] += old[..., :width]  # earlier rows gave the new keys nothing
     return new
 
 
@@ -90,16 +90,18 @@ class FixedSums:
     name: object = field(default_factory=object)
 
     @classmethod
-    def like(cls, begun: dict[str, Tensor], states: dict[int, Tensor], size: int) -> "FixedSums":
+    def allocate(
+        cls, running: dict[str, Tensor], states: dict[int, Tensor], size: int
+    ) -> "FixedSums":
         """Allocate sums of these shapes with `size` columns."""
-        totals = {name: t.new_zeros(_shape(name, t, size)) for name, t in begun.items()}
+        totals = {name: t.new_zeros(_shape(name, t, size)) for name, t in running.items()}
         wide = {n: s.new_zeros(s.shape[0], size, s.shape[2]) for n, s in states.items()}
         return cls(totals, wide)
 
     @staticmethod
-    def kind(begun: dict[str, Tensor], states: dict[int, Tensor], size: int) -> Hashable:
+    def kind(running: dict[str, Tensor], states: dict[int, Tensor], size: int) -> Hashable:
         """Return a key that is equal for sums of the same shapes and dtypes."""
-        shapes = [(name, *_shape(name, t, size), t.dtype) for name, t in begun.items()]
+        shapes = [(name, *_shape(name, t, size), t.dtype) for name, t in running.items()]
         rollout = tuple((layer, len(state), state.shape[2]) for layer, state in states.items())
         return "running sums", size, tuple(shapes), rollout
 
@@ -107,26 +109,27 @@ class FixedSums:
         """Return all tensors."""
         return [*self.totals.values(), *self.states.values()]
 
-    def enter(self, begun: dict[str, Tensor], states: dict[int, Tensor]) -> None:
+    def enter(self, running: dict[str, Tensor], states: dict[int, Tensor]) -> None:
         """Copy these values in, and zero the other columns."""
         for name, mine in self.totals.items():
             mine.zero_()
-            both = min(mine.shape[-1], begun[name].shape[-1])  # who had come further may have ended
-            mine[..., :both] = begun[name][..., :both]
+            # A prompt with more columns may have ended.
+            width = min(mine.shape[-1], running[name].shape[-1])
+            mine[..., :width] = running[name][..., :width]
         for layer, state in self.states.items():
             state.zero_()
             state[:, : states[layer].shape[1]] = states[layer]
 
     def leave(self, columns: int) -> dict[str, Tensor]:
         """Return copies of the sums, with no more rows than there are."""
-        left = {}
+        copies = {}
         for name, total in self.totals.items():
             rows = STATISTICS.arrays()[name].join is Join.ROWS
-            left[name] = (total[..., :columns] if rows else total).clone()
-        return left
+            copies[name] = (total[..., :columns] if rows else total).clone()
+        return copies
 
-    def join(self, all_settle: bool, at: Int[Tensor, " q"]) -> Joining:
-        """Return the function that joins the arrays of a forward whose rows are at the columns `at`.
+    def join(self, all_settle: bool, columns: Int[Tensor, " q"]) -> Joining:
+        """Return the function that joins the arrays of a forward whose rows are at `columns`.
 
         The next forward overwrites the results. Runs on the device only, so that it can be recorded.
         """
@@ -136,13 +139,13 @@ class FixedSums:
             if total is None:
                 return new
             if array.join is Join.ROWS:  # rows that will be computed again are written again
-                return new if new.shape[-1] != len(at) else total.index_copy_(-1, at, new)
+                return new if new.shape[-1] != len(columns) else total.index_copy_(-1, columns, new)
             if all_settle:
                 return total.add_(new)
-            whole = new.add_(total)
+            combined = new.add_(total)
             if settled is not None:
                 total.add_(settled)
-            return whole
+            return combined
 
         return joined
 
@@ -153,16 +156,16 @@ def _shape(name: str, tensor: Tensor, size: int) -> tuple[int, ...]:
     return (*tensor.shape[:-1], size) if by_position else tuple(tensor.shape)
 
 
-def at_its_rows(fresh: Bool[Tensor, "b k"], rows: slice) -> Joining:
+def place_rows(fresh: Bool[Tensor, "b k"], rows: slice) -> Joining:
     """Place the values of computed rows; rows that an approximate cache left out are NaN or −1."""
 
     def joined(array: Array, new: Tensor, settled: Tensor | None) -> Tensor:
         if array.join is not Join.ROWS:
             return new
         nothing = torch.nan if new.is_floating_point() else -1
-        whole = new.new_full((*new.shape[:-1], fresh.shape[1]), nothing)
-        whole[..., rows] = new
+        padded = new.new_full((*new.shape[:-1], fresh.shape[1]), nothing)
+        padded[..., rows] = new
         out = ~fresh.to(new.device)
-        return whole.masked_fill(out.view(len(out), *[1] * (new.ndim - 2), -1), nothing)
+        return padded.masked_fill(out.view(len(out), *[1] * (new.ndim - 2), -1), nothing)
 
     return joined

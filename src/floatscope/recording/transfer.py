@@ -1,4 +1,4 @@
-"""Values on their way from the device to their places on the host, while the device goes on.
+"""Copy values from the device to the host while the device continues.
 
 A tensor on a GPU is copied on a second stream: straight to its places where these are pinned memory, else
 into pinned memory, from which threads move its parts on. Copies to the host come one after another, whatever
@@ -67,7 +67,7 @@ class _Posted:
     pinned: Tensor | None = None  # the tensor's only place
 
 
-class Outbox:
+class HostCopier:
     """Transfers tensors for one sender: `post`, then `ready`, later `send`; `settle` at the end."""
 
     def __init__(self, device: torch.device) -> None:
@@ -90,14 +90,14 @@ class Outbox:
         if self.cuda and slot.pinned:
             self._queue.append(_Posted(values, pinned=slot.tensor))
         else:
-            self.post_parts(values, [(_whole, slot.tensor.numpy())])
+            self.post_parts(values, [(_identity, slot.tensor.numpy())])
 
     def post_parts(self, tensor: Tensor, parts: Sequence[Part]) -> None:
         """Copy parts of a tensor, each to its destination."""
         if self.cuda:
             self._queue.append(_Posted(tensor.contiguous(), parts))
         else:
-            _put(tensor.cpu().numpy(), parts)
+            _copy_parts(tensor.cpu().numpy(), parts)
 
     def ready(self) -> None:
         """Mark everything launched so far as the condition for sending what was posted."""
@@ -119,7 +119,7 @@ class Outbox:
             for posted in queue:
                 posted.tensor.record_stream(self._stream)
                 if posted.pinned is None:
-                    self._pending.append(self._moved(posted.tensor, posted.parts))
+                    self._pending.append(self._start_copy(posted.tensor, posted.parts))
                     continue
                 posted.pinned.copy_(posted.tensor, non_blocking=True)
                 size += posted.tensor.nbytes
@@ -128,10 +128,10 @@ class Outbox:
                 end.record(self._stream)
                 self._copied.append(_Copied(end, size))
                 self._pending.append(self._copied[-1])
-        while sum(one.size for one in self._copied) > _UNITS * _UNIT:  # which the device holds
+        while sum(c.size for c in self._copied) > _UNITS * _UNIT:  # bytes that the device holds
             self._copied.popleft().result()
 
-    def _moved(self, tensor: Tensor, parts: Sequence[Part]) -> Flight:
+    def _start_copy(self, tensor: Tensor, parts: Sequence[Part]) -> Flight:
         """Copy to pinned memory, and from there by threads."""
         units = min(_UNITS, 1 + tensor.nbytes // _UNIT)
         for _ in range(units):
@@ -142,9 +142,9 @@ class Outbox:
         arrived.record(self._stream)
         if self._pool is None:
             self._pool = ThreadPoolExecutor(1)
-        return self._pool.submit(self._arrive, host, arrived, parts, units)
+        return self._pool.submit(self._finish_copy, host, arrived, parts, units)
 
-    def arrived(self) -> None:
+    def wait_sent(self) -> None:
         """Wait for everything sent before the latest `send`."""
         if self.cuda:
             for future in self._before:
@@ -159,8 +159,8 @@ class Outbox:
         if self.cuda:
             pending, self._pending, self._before = self._pending, [], []
             self._copied.clear()
-            for one in pending:
-                one.result()
+            for transfer in pending:
+                transfer.result()
 
     def settle(self) -> None:
         """Wait for everything, and end the threads."""
@@ -169,15 +169,15 @@ class Outbox:
             self._pool.shutdown()
             self._pool = None
 
-    def _arrive(
+    def _finish_copy(
         self, host: Tensor, arrived: torch.cuda.Event, parts: Sequence[Part], units: int
     ) -> None:
         try:
             arrived.synchronize()
             if host.nbytes < _WORTH:
-                _put(host.numpy(), parts)
+                _copy_parts(host.numpy(), parts)
             else:
-                list(_movers().map(partial(_put, host.numpy()), shares(parts, _THREADS)))
+                list(_movers().map(partial(_copy_parts, host.numpy()), shares(parts, _THREADS)))
         finally:
             self._room.release(units)
 
@@ -202,48 +202,48 @@ def _movers() -> ThreadPoolExecutor:
 def shares(parts: Sequence[Part], n: int) -> list[list[Part]]:
     """Divide the parts among at most n threads with about equal bytes; large parts are split."""
     sizes = tuple((len(place) if place.ndim else 1, place.nbytes) for _, place in parts)
-    return [[_piece(*parts[i], rows) for i, rows in share] for share in _dealt(sizes, n)]
+    return [[_slice_part(*parts[i], rows) for i, rows in share] for share in _deal(sizes, n)]
 
 
 @lru_cache(16)  # a step has the parts that the step before had
-def _dealt(sizes: tuple[tuple[int, int], ...], n: int) -> list[list[tuple[int, slice | None]]]:
+def _deal(sizes: tuple[tuple[int, int], ...], n: int) -> list[list[tuple[int, slice | None]]]:
     """Divide parts among n shares of about equal size; each share lists its parts and their rows.
 
     `sizes` has the rows and bytes of each part.
     """
-    each = -(-sum(size for _, size in sizes) // n)
+    share_bytes = -(-sum(size for _, size in sizes) // n)
     pieces: list[tuple[int, int, slice | None]] = []
     for i, (rows, size) in enumerate(sizes):
-        at_once = max(1, rows * each // max(1, size))
+        at_once = max(1, rows * share_bytes // max(1, size))
         if at_once >= rows:
             pieces.append((size, i, None))
             continue
         for start in range(0, rows, at_once):
-            some = slice(start, min(rows, start + at_once))
-            pieces.append((size * (some.stop - start) // rows, i, some))
-    found: list[list[tuple[int, slice | None]]] = [[] for _ in range(min(n, len(pieces)))]
-    filled = [(0, share) for share in range(len(found))]
+            piece_rows = slice(start, min(rows, start + at_once))
+            pieces.append((size * (piece_rows.stop - start) // rows, i, piece_rows))
+    dealt: list[list[tuple[int, slice | None]]] = [[] for _ in range(min(n, len(pieces)))]
+    filled = [(0, share) for share in range(len(dealt))]
     for size, i, rows_of_it in sorted(pieces, key=lambda piece: -piece[0]):
         before, least = heapq.heappop(filled)
-        found[least].append((i, rows_of_it))
+        dealt[least].append((i, rows_of_it))
         heapq.heappush(filled, (before + size, least))
-    return found
+    return dealt
 
 
-def _piece(pick: Pick, place: np.ndarray, rows: slice | None) -> Part:
-    return (pick, place) if rows is None else (partial(_some, pick, rows), place[rows])
+def _slice_part(pick: Pick, place: np.ndarray, rows: slice | None) -> Part:
+    return (pick, place) if rows is None else (partial(_pick_rows, pick, rows), place[rows])
 
 
-def _some(pick: Pick, some: slice, values: np.ndarray) -> np.ndarray:
-    found = pick(values)
-    return found[some] if found.ndim else found  # one number goes everywhere
+def _pick_rows(pick: Pick, rows: slice, values: np.ndarray) -> np.ndarray:
+    picked = pick(values)
+    return picked[rows] if picked.ndim else picked  # one number goes everywhere
 
 
-def _whole(values: np.ndarray) -> np.ndarray:
+def _identity(values: np.ndarray) -> np.ndarray:
     return values
 
 
-def _put(values: np.ndarray, parts: Sequence[Part]) -> None:
+def _copy_parts(values: np.ndarray, parts: Sequence[Part]) -> None:
     places = [torch.from_numpy(place) for _, place in parts]
     picked = [torch.from_numpy(pick(values)) for pick, _ in parts]
     torch._foreach_copy_(places, picked)

@@ -1,4 +1,4 @@
-"""Record somebody else's generation loop: every forward of a watched network becomes a step of a trace.
+"""Record the generation loop of other code: every forward of a watched network becomes a step of a trace.
 
 The ids, mask, positions and cache of a forward tell which columns of which canvas it computes; its attention
 has to agree, or the session refuses. What a step revealed is seen in the next forward's ids.
@@ -20,11 +20,11 @@ from torch import Tensor, nn
 from ..errors import UsageError
 from ..models import Model, attention_hook
 from ..models.foreign import SdpaCalls, StandIn, watched_model
-from ..models.spec import Stated
+from ..models.spec import ModelSettings
 from ..sequences.prompt import Encoded, PromptLike, encode
 from ..trace import Trace
 from .options import TraceKeywords, TraceOptions
-from .watched import Computed, Generation, mask_of
+from .watched import ComputedColumns, Generation, mask_of
 
 # What is known of a network of which only calls of SDPA are seen: q and k.
 _OF_QK = ("mass", "groups", "entropy", "flow", "rollout", "qk", "rows")
@@ -85,7 +85,7 @@ def watch(
         raise UsageError(f"prompt_length = {prompt_length!r}", "Use a whole number, 1 or more.")
     if "steps" in options:
         raise UsageError("watch takes no steps", "Choose them later: trace.data.isel(step=…).")
-    stated = Stated(
+    stated = ModelSettings(
         name=name,
         family=family,
         direction=direction,
@@ -96,32 +96,34 @@ def watch(
     )
     if not isinstance(network, Model):
         module, model = network, watched_model(network, tokenizer, stated)
-    elif stated == Stated() and tokenizer is None:
+    elif stated == ModelSettings() and tokenizer is None:
         module, model = network.net, network
     else:
         raise UsageError("the facts of a loaded Model are settled", "Give them to fs.load instead.")
     if isinstance(model.net, StandIn):
         if options.get("keep") is None:
             options["keep"] = _OF_QK
-        if unknown := sorted(TraceOptions(**options).kept - set(_OF_QK)):
-            what = f"{unknown[0]!r} of a network without transformers' attention interface"
-            raise UsageError(what, f"keep takes {', '.join(_OF_QK)} of a {type(network).__name__}.")
+        if unknown := sorted(TraceOptions(**options).kept_statistics - set(_OF_QK)):
+            problem = f"{unknown[0]!r} of a network without transformers' attention interface"
+            raise UsageError(
+                problem, f"keep takes {', '.join(_OF_QK)} of a {type(network).__name__}."
+            )
     if model.edits:
-        what = "interventions are in force, which follow the steps of Floatscope's own decodings"
-        raise UsageError(what, "Use model.trace with them, or watch outside their with block.")
+        problem = "interventions are in force, which follow the steps of Floatscope's own decodings"
+        raise UsageError(problem, "Use model.trace with them, or watch outside their with block.")
     used = module.config._attn_implementation if model.net is module else "sdpa"
     if used not in ("sdpa", attention_hook.NAME):
         instead = "while it is watched it computes PyTorch's SDPA, the same to rounding"
         warnings.warn(f"{model.name} is set to {used}: {instead}", stacklevel=2)
     several = isinstance(prompt, list | tuple) and not all(isinstance(i, int) for i in prompt)
     prompts: Any = prompt if several else [] if prompt is None else [prompt]
-    encoded = [encode(model, each) for each in prompts]
+    encoded = [encode(model, single) for single in prompts]
     return Session(module, model, TraceOptions(**options), encoded, prompt_length, rows)
 
 
 @dataclass(eq=False, repr=False)
 class Session:
-    """A network under watch. Made by `floatscope.watch`; use it as a context manager."""
+    """A recording session of a watched network. Made by `floatscope.watch`; use it as a context manager."""
 
     network: nn.Module
     model: Model
@@ -131,7 +133,7 @@ class Session:
     rows: Rows | None
     generations: list[Generation] = field(default_factory=list)
     _open: ExitStack = field(default_factory=ExitStack)
-    _now: Generation | None = None  # while one of its forwards runs
+    _running: Generation | None = None  # while one of its forwards runs
     _thread: int | None = None  # in which it is open
     _begins: bool = False  # the next forward is the first of a generation
 
@@ -176,8 +178,8 @@ class Session:
             )
             raise UsageError("no forward of the network was seen", remedy)
         if generation not in (range(n) if n > 1 else (None, 0)):
-            what = f"generation {generation}, and {n} generations were watched"
-            raise UsageError(what, f"Say which: session.trace(generation=0), …, {n - 1}.")
+            problem = f"generation {generation}, and {n} generations were watched"
+            raise UsageError(problem, f"Say which: session.trace(generation=0), …, {n - 1}.")
         traces = self.generations[generation or 0].traces(result)
         return traces if len(traces) > 1 else traces[0]
 
@@ -186,29 +188,32 @@ class Session:
         if threading.get_ident() != self._thread:  # which would wait for the session's for ever
             remedy = "Open the session in the thread that runs the loop."
             raise UsageError("a watched network ran in another thread than its session", remedy)
-        if self._now is not None:  # of a network inside itself
+        if self._running is not None:  # of a network inside itself
             return forward(*args, **kwargs)
         if torch.is_grad_enabled() and any(p.requires_grad for p in self.network.parameters()):
             raise UsageError("a watched forward keeps gradients", "Run it inside torch.no_grad().")
-        given = dict(zip(inspect.signature(forward).parameters, args, strict=False)) | kwargs
+        arguments = dict(zip(inspect.signature(forward).parameters, args, strict=False)) | kwargs
         with torch.inference_mode():
-            now = self._now = self._begin(given)
-        if now is None:
+            generation = self._running = self._begin(arguments)
+        if generation is None:
             return forward(*args, **kwargs)
         net = self.model.net
         try:
-            with now.forward(), SdpaCalls(net) if isinstance(net, StandIn) else nullcontext():
+            with (
+                generation.forward(),
+                SdpaCalls(net) if isinstance(net, StandIn) else nullcontext(),
+            ):
                 return forward(*args, **kwargs)
         except BaseException:
-            self.generations.remove(now)
-            now.close()
+            self.generations.remove(generation)
+            generation.close()
             raise
         finally:
-            self._now = None
+            self._running = None
 
     def _generate(self, generate: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         before = len(self.generations)
-        self._begins = not _stored(kwargs.get("past_key_values"))
+        self._begins = not _cache_length(kwargs.get("past_key_values"))
         output = generate(*args, **kwargs)
         ids = getattr(output, "sequences", output)
         if len(self.generations) == before + 1 and isinstance(ids, Tensor):
@@ -216,50 +221,63 @@ class Session:
         return output
 
     def _attend(self, call: attention_hook.Call, proceed: attention_hook.Proceed) -> Tensor:
-        return proceed(call) if self._now is None else self._now.attend(call, proceed)
+        return proceed(call) if self._running is None else self._running.attend(call, proceed)
 
     def _close_last(self) -> None:
         if self.generations:
             self.generations[-1].close()
 
-    def _begin(self, given: dict[str, Any]) -> Generation | None:
+    def _begin(self, arguments: dict[str, Any]) -> Generation | None:
         """Start a step of the forward's generation; None for a forward that is not recorded."""
-        known = self.generations[-1] if self.generations else None
-        if known is not None and (self._begins or known.closed):  # closed: the one behind it failed
-            known = None
+        generation = self.generations[-1] if self.generations else None
+        # A generation is closed if a forward after its last one failed.
+        if generation is not None and (self._begins or generation.closed):
+            generation = None
         self._begins = False
-        computed = self._computed(given, known)
-        if known is not None and known.is_guidance(computed):
+        computed = self._computed(arguments, generation)
+        if generation is not None and generation.is_guidance(computed):
             return None
-        if known is None or not known.continues(computed):
+        if generation is None or not generation.continues(computed):
             self._close_last()
-            known = Generation(self.model, self.options, computed, self.prompts, self.prompt_length)
-            self.generations.append(known)
-        known.begin(computed)
-        return known
+            generation = Generation(
+                self.model, self.options, computed, self.prompts, self.prompt_length
+            )
+            self.generations.append(generation)
+        generation.begin(computed)
+        return generation
 
-    def _computed(self, given: dict[str, Any], known: Generation | None) -> Computed:
+    def _computed(
+        self, arguments: dict[str, Any], generation: Generation | None
+    ) -> ComputedColumns:
         """Determine which columns of which canvas a forward computes."""
-        ids = given.get("input_ids")
+        ids = arguments.get("input_ids")
         if not isinstance(ids, Tensor) or ids.ndim != 2:
             remedy = "Give the network ids: a canvas cannot be read from embeddings."
             raise UsageError("a watched forward without input_ids (b, s)", remedy)
-        ids, past = ids.to(self.model.device), _stored(given.get("past_key_values"))
-        padding = _padding(given.get("attention_mask"), len(ids), ids.device)
+        ids, past = ids.to(self.model.device), _cache_length(arguments.get("past_key_values"))
+        padding = _padding(arguments.get("attention_mask"), len(ids), ids.device)
         if padding is None:
-            padding = known.padding if known is not None and past else ids.new_zeros(len(ids))
-        chosen = None if self.rows is None else self.rows(given)
+            padding = (
+                generation.padding if generation is not None and past else ids.new_zeros(len(ids))
+            )
+        chosen = None if self.rows is None else self.rows(arguments)
         if chosen is not None:
             rows, order = chosen if isinstance(chosen, tuple) else (chosen, None)
-            canvas, fresh = _of_rows(ids, rows.to(ids.device).bool(), known)
+            canvas, fresh = _canvas_of_rows(ids, rows.to(ids.device).bool(), generation)
             order = None if order is None else order.to(ids.device)
-            return Computed(canvas, padding, fresh=fresh, order=order)
+            return ComputedColumns(canvas, padding, fresh=fresh, order=order)
         if not past:
-            return Computed(ids, padding)
-        if known is None or len(known.canvas) != len(ids) or known.canvas.shape[1] < past:
+            return ComputedColumns(ids, padding)
+        if (
+            generation is None
+            or len(generation.canvas) != len(ids)
+            or generation.canvas.shape[1] < past
+        ):
             remedy = "Open the session before the prompt is read; one generation at a time."
             raise UsageError(f"{past} positions in the cache were not watched", remedy)
-        return _cached(ids, padding, given.get("position_ids"), known.canvas[:, :past])
+        return _cached_columns(
+            ids, padding, arguments.get("position_ids"), generation.canvas[:, :past]
+        )
 
 
 @contextmanager
@@ -280,7 +298,7 @@ def _wrapped(net: nn.Module, name: str, around: Callable[..., Any]) -> Iterator[
             setattr(net, name, replaced)
 
 
-def _stored(cache: Any) -> int:
+def _cache_length(cache: Any) -> int:
     """Return the number of positions in a cache before a forward; 0 if unknown."""
     if getattr(cache, "is_compileable", False):
         remedy = "Use cache_implementation='dynamic'."
@@ -293,8 +311,8 @@ def _stored(cache: Any) -> int:
     stored = int(keys.shape[-2]) if isinstance(keys, Tensor) and keys.ndim == 4 else 0
     if getattr(first, "is_sliding", False) and first.get_seq_length() > stored:
         positions = f"{stored} of {first.get_seq_length()} positions"
-        what = f"a cache with a sliding window has kept {positions}"
-        raise UsageError(what, "Watch texts that fit the window.")
+        problem = f"a cache with a sliding window has kept {positions}"
+        raise UsageError(problem, "Watch texts that fit the window.")
     return stored
 
 
@@ -311,8 +329,8 @@ def _padding(mask: Any, b: int, device: torch.device) -> Int[Tensor, " b"] | Non
     return padding
 
 
-def _of_rows(
-    ids: Int[Tensor, "b s"], rows: Bool[Tensor, "#b k"], known: Generation | None
+def _canvas_of_rows(
+    ids: Int[Tensor, "b s"], rows: Bool[Tensor, "#b k"], generation: Generation | None
 ) -> tuple[Int[Tensor, "b k"], Bool[Tensor, "b k"] | None]:
     """Return the canvas whose chosen rows a forward computes, and the rows; None for all rows."""
     rows = rows.expand(len(ids), -1)
@@ -320,25 +338,31 @@ def _of_rows(
     if bool((counts != counts[0]).any()):
         raise UsageError("rows chooses unequal numbers of columns", "Watch one prompt.")
     if ids.shape[1] != rows.shape[1]:
-        if known is None or known.canvas.shape != rows.shape or ids.shape[1] != int(counts[0]):
-            what = (
+        shape = None if generation is None else generation.canvas.shape
+        if generation is None or shape != rows.shape or ids.shape[1] != int(counts[0]):
+            problem = (
                 f"rows chooses {int(counts[0])} of {rows.shape[1]} columns for {ids.shape[1]} ids"
             )
-            raise UsageError(what, "Return a boolean for each column of the canvas.")
-        ids = known.canvas.masked_scatter(rows, ids)
+            raise UsageError(problem, "Return a boolean for each column of the canvas.")
+        ids = generation.canvas.masked_scatter(rows, ids)
     return ids, None if bool(rows.all()) else rows
 
 
-def _cached(ids: Tensor, padding: Tensor, positions: Any, before: Tensor) -> Computed:
-    """Find the columns of a forward with a cache: behind those that it holds, `before`, or among them."""
+def _cached_columns(
+    ids: Tensor, padding: Tensor, positions: Any, before: Tensor
+) -> ComputedColumns:
+    """Return the columns that a cached forward computes.
+
+    They are appended after the cached columns `before`, or overwrite some of them.
+    """
     q, past = ids.shape[1], before.shape[1]
     if isinstance(positions, Tensor):
         columns = positions.to(ids.device).expand(len(ids), -1) + padding[:, None]  # (b, q)
         if bool((columns < past).all()):  # they replace what is there
             fresh = torch.zeros_like(before, dtype=torch.bool).scatter_(1, columns, True)
-            return Computed(before.scatter(1, columns, ids), padding, fresh=fresh)
+            return ComputedColumns(before.scatter(1, columns, ids), padding, fresh=fresh)
         if bool((columns != torch.arange(past, past + q, device=ids.device)).any()):
             first, last = int(columns.min()), int(columns.max())
-            what = f"rows at positions {first} to {last} with {past} in the cache"
-            raise UsageError(what, "Say which columns are computed: watch(..., rows=…).")
-    return Computed(torch.cat([before, ids], dim=1), padding, past)
+            problem = f"rows at positions {first} to {last} with {past} in the cache"
+            raise UsageError(problem, "Say which columns are computed: watch(..., rows=…).")
+    return ComputedColumns(torch.cat([before, ids], dim=1), padding, past)

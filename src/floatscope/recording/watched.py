@@ -34,7 +34,7 @@ _ONLY_SOFTMAX = "Only attention that is a softmax of scaled products can be watc
 
 
 @dataclass(frozen=True, eq=False)
-class Computed:
+class ComputedColumns:
     """The columns of the canvas that one forward computes: all from `past` on, or those marked in `fresh`."""
 
     canvas: Int[Tensor, "b k"]
@@ -51,21 +51,21 @@ class Generation:
         self,
         model: Model,
         options: TraceOptions,
-        computed: Computed,
-        given: list[Encoded],
+        computed: ComputedColumns,
+        user_prompts: list[Encoded],
         prompt_length: int | None,
     ) -> None:
-        self.model, self.options, self.given = model, options, given
-        self.forwards: list[Computed] = []
+        self.model, self.options, self.user_prompts = model, options, user_prompts
+        self.forwards: list[ComputedColumns] = []
         self.windows: list[tuple[int, int]] = []  # of each forward
         self.result: Tensor | None = None  # the ids that the loop returned
         self.padding = computed.padding
         self._offsets: list[int] = computed.padding.tolist()
         canvas = computed.canvas
         self.blind = self._second_half_is_guidance(canvas)  # and is not asked for
-        asked = canvas[: len(canvas) // 2] if self.blind else canvas
-        self.prompt_end = self._prompt_end(asked, prompt_length)
-        self.prompts = self._prompts(canvas, len(asked))
+        conditional = canvas[: len(canvas) // 2] if self.blind else canvas
+        self.prompt_end = self._prompt_end(conditional, prompt_length)
+        self.prompts = self._prompts(canvas, len(conditional))
         sampler = NoSampler(canvas.shape[1] - self.prompt_end, steps=_ROOM, description="watched")
         self.recorder = Recorder(model, self.prompts, sampler, options)
         self.recorder.steps = range(sys.maxsize)
@@ -84,7 +84,7 @@ class Generation:
         self._next_tail: Tensor | None = None
 
     @property
-    def computed(self) -> Computed:
+    def computed(self) -> ComputedColumns:
         return self.forwards[-1]
 
     @property
@@ -109,19 +109,22 @@ class Generation:
 
     def _prompt_end(self, canvas: Int[Tensor, "b k"], prompt_length: int | None) -> int:
         """Find the column at which the answers begin."""
-        if self.given:
-            named = self.given * len(canvas) if len(self.given) == 1 else self.given
+        if self.user_prompts:
+            named = self.user_prompts
+            named = named * len(canvas) if len(named) == 1 else named
             ends = {offset + len(p.ids) for offset, p in zip(self._offsets, named, strict=False)}
             if len(named) != len(canvas) or len(ends) > 1:
-                what = f"{len(self.given)} prompts for {len(canvas)} rows, or of other lengths"
-                raise UsageError(what, "Give one prompt for each, padded on the left.")
+                problem = (
+                    f"{len(self.user_prompts)} prompts for {len(canvas)} rows, or of other lengths"
+                )
+                raise UsageError(problem, "Give one prompt for each, padded on the left.")
             return ends.pop()
         if prompt_length is not None:
             return prompt_length
         end = self._first_mask(canvas)
         if end == 0:
-            what = "the first column of the first canvas is masked"
-            raise UsageError(what, "Say prompt_length=, at least 1.")
+            problem = "the first column of the first canvas is masked"
+            raise UsageError(problem, "Say prompt_length=, at least 1.")
         return canvas.shape[1] if end is None else end
 
     def _first_mask(self, canvas: Int[Tensor, "b k"]) -> int | None:
@@ -130,23 +133,23 @@ class Generation:
         masked = torch.eq(canvas, self.model.mask_id).any(0).nonzero()
         return int(masked[0]) if len(masked) else None
 
-    def _prompts(self, canvas: Int[Tensor, "b k"], asked: int) -> list[Encoded]:
+    def _prompts(self, canvas: Int[Tensor, "b k"], n_conditional: int) -> list[Encoded]:
         """Return the prompts that the user gave, and the canvas's prompt tokens for the others."""
         prompts = []
         for b, offset in enumerate(self._offsets):
             ids = tuple(canvas[b, offset : self.prompt_end].tolist())
             prompt = Encoded(ids, ("prompt",) * len(ids))
-            if self.given and b < asked:
-                prompt = self.given[b % len(self.given)]
+            if self.user_prompts and b < n_conditional:
+                prompt = self.user_prompts[b % len(self.user_prompts)]
             if prompt.ids != ids:
-                what = f"prompt {b} has other tokens than those that the network was given"
-                raise UsageError(what, "Build the ids with session.encode(prompt).ids.")
+                problem = f"prompt {b} has other tokens than those that the network was given"
+                raise UsageError(problem, "Build the ids with session.encode(prompt).ids.")
             prompts.append(prompt)
         return prompts
 
     # From forward to forward
 
-    def is_guidance(self, computed: Computed) -> bool:
+    def is_guidance(self, computed: ComputedColumns) -> bool:
         """Tell whether a forward repeats the last canvas with its prompt masked."""
         mask, end = self.model.mask_id, self.prompt_end
         new, old = computed.canvas, self.canvas
@@ -154,7 +157,7 @@ class Generation:
             return False
         return torch.equal(new[:, end:], old[:, end:]) and self._begins_with(mask, new)
 
-    def continues(self, computed: Computed) -> bool:
+    def continues(self, computed: ComputedColumns) -> bool:
         """Tell whether a forward belongs to this generation."""
         if computed.past:  # whose canvas was taken from here
             return True
@@ -169,15 +172,15 @@ class Generation:
         restarted = torch.equal(new, self.forwards[0].canvas) and not torch.equal(new, old)
         return same_prompt and not restarted
 
-    def begin(self, computed: Computed) -> None:
+    def begin(self, computed: ComputedColumns) -> None:
         """Record what the last forward revealed, and prepare the next one."""
         if self.forwards:
             self._decide(computed.canvas)
             self._settle(computed)
         size = computed.canvas.shape[1]
-        most = size + (self.model.mask_id is None)  # with the token that it predicts
+        length = size + (self.model.mask_id is None)  # with the token that it predicts
         for recorded, offset in zip(self.recorder.recorded, self._offsets, strict=True):
-            positions = most - offset
+            positions = length - offset
             if positions > recorded.shape.size:
                 recorded.shape = replace(recorded.shape, size=positions + positions // 2)
         # Cloned: a loop may write into its own.
@@ -189,7 +192,7 @@ class Generation:
         self._compared.clear()
         self.windows.append(self.state.window)
 
-    def _state(self, computed: Computed) -> State:
+    def _state(self, computed: ComputedColumns) -> State:
         model, end = self.model, self.prompt_end
         canvas, past, fresh = computed.canvas, computed.past, computed.fresh
         size, first, stop = canvas.shape[1], computed.past, canvas.shape[1]
@@ -199,8 +202,10 @@ class Generation:
             fresh[:, past:] = True
         if fresh is not None:
             if self._accumulates:
-                what = f"a cache whose entries are replaced, in a network that is {model.direction}"
-                raise UsageError(what, "Watch it without that cache.")
+                problem = (
+                    f"a cache whose entries are replaced, in a network that is {model.direction}"
+                )
+                raise UsageError(problem, "Watch it without that cache.")
             columns = fresh.any(0).nonzero()
             first, stop = rows = int(columns[0]), int(columns[-1]) + 1
         elif past or model.mask_id is None:
@@ -212,7 +217,7 @@ class Generation:
             window = (low, max(low, min(stop + model.shift, size)))
         if window[0] == window[1]:  # nothing is decided
             predicting = (stop - first - 1, stop - first)
-        return State.of(
+        return State.build(
             *(model, self.prompts, canvas, window),
             prompt_end=end,
             step=len(self.forwards),
@@ -243,16 +248,16 @@ class Generation:
         if mask is not None:
             revealed = (self.canvas[:, low:high] == mask) & (token != mask)
         with torch.inference_mode():
-            self.recorder.committed(self.state, revealed, token)
+            self.recorder.receive_decision(self.state, revealed, token)
             self.recorder.store_revealed_rows()  # before the loop writes into its cache
 
-    def _settle(self, computed: Computed) -> None:
+    def _settle(self, computed: ComputedColumns) -> None:
         """Keep the last forward's sums, or revert them if the cache did not keep its rows."""
         running, rollout = self.recorder.running, self.recorder.capture.rollout
         if not self._accumulates or not computed.past:
             running.total, self._undo = {}, {}
             if self._accumulates:
-                rollout.kept, self._tail = {}, None
+                rollout.cached_states, self._tail = {}, None
             return
         last, captured = self.computed, self.recorder.captured
         if computed.past == last.canvas.shape[1]:
@@ -262,13 +267,15 @@ class Generation:
         elif computed.past == last.past:
             running.total = dict(self._undo)
         else:
-            left = last.canvas.shape[1]
-            what = f"a cache of {computed.past} positions after a forward that left {left}"
+            size = last.canvas.shape[1]
+            problem = f"a cache of {computed.past} positions after a forward that left {size}"
             raise UsageError(
-                what, "Watch a loop that keeps all rows or none: not assisted generation."
+                problem, "Watch a loop that keeps all rows or none: not assisted generation."
             )
-        kept = rollout.kept.items()
-        rollout.kept = {layer: (who, rows[:, : computed.past]) for layer, (who, rows) in kept}
+        states = rollout.cached_states.items()
+        rollout.cached_states = {
+            layer: (prompts, rows[:, : computed.past]) for layer, (prompts, rows) in states
+        }
         self._undo = dict(running.total)
 
     # During a forward
@@ -288,17 +295,17 @@ class Generation:
     def attend(self, call: attention_hook.Call, proceed: attention_hook.Proceed) -> Tensor:
         """Refuse attention that does not match the step, and let it be recorded."""
         if changes := [name for name in _CHANGES if call.extra.get(name) is not None]:
-            what = f"the network changes its scores: {', '.join(changes)}"
-            raise CaptureError(what, _ONLY_SOFTMAX)
+            problem = f"the network changes its scores: {', '.join(changes)}"
+            raise CaptureError(problem, _ONLY_SOFTMAX)
         if call.mask is not None:
             call = replace(call, mask=mask_of(call.mask))
         self._check_keys(call)
         self._check_mask(call)
         if self.computed.order is None and self.state.visible.queries == call.query.shape[2]:
             return proceed(call)
-        if by_row := sorted(_BY_ROW & self.options.kept):
-            what = f"{by_row[0]!r} of forwards whose rows do not follow one another"
-            raise UsageError(what, f"Leave {', '.join(by_row)} out of keep.")
+        if by_row := sorted(_BY_ROW & self.options.kept_statistics):
+            problem = f"{by_row[0]!r} of forwards whose rows do not follow one another"
+            raise UsageError(problem, f"Leave {', '.join(by_row)} out of keep.")
         output = attention_hook.compute_attention(call)
         proceed(self._in_place(call))
         return output
@@ -308,10 +315,12 @@ class Generation:
         rows, keys = call.query.shape[2], call.key.shape[2]
         if (rows, keys) != (self._rows, self.state.visible.keys):
             expected = f"{self._rows} over {self.state.visible.keys}"
-            what = (
+            problem = (
                 f"attention of {rows} rows over {keys} keys, where ids and cache tell of {expected}"
             )
-            raise CaptureError(what, "Say which columns the network computes: watch(..., rows=…).")
+            raise CaptureError(
+                problem, "Say which columns the network computes: watch(..., rows=…)."
+            )
         if not self.state.cached or call.layer != self.model.n_layers - 1:
             return
         past = self.computed.past
@@ -329,8 +338,8 @@ class Generation:
         self._compared.add(reach)
         visible = self.state.visible.within(reach)
         plain = call.mask is None and reach is None and not visible.padded
-        same = call.causal == visible.is_causal or call.query.shape[2] == 1
-        if plain and same and not visible.direction.in_blocks:
+        same_direction = call.causal == visible.is_causal or call.query.shape[2] == 1
+        if plain and same_direction and not visible.direction.in_blocks:
             return
         expected, rows = visible.matrix, visible.row_is_real
         if self.computed.fresh is not None and visible.queries != call.query.shape[2]:
@@ -341,9 +350,9 @@ class Generation:
             b, _, row, column = differ.nonzero()[0].tolist()
             sees = "does not see" if bool(expected[b, row, column]) else "sees"
             size = f" in blocks of {model.block}" if model.block else ""
-            what = f"{model.name} should be {model.direction}{size}, but row {row} {sees} column {column}"
+            problem = f"{model.name} should be {model.direction}{size}, but row {row} {sees} column {column}"
             remedy = "and prompt_length= where blocks begin with the answer."
-            raise CaptureError(what, f"Say watch(..., direction=…, block=…, grid=…), {remedy}")
+            raise CaptureError(problem, f"Say watch(..., direction=…, block=…, grid=…), {remedy}")
 
     def _in_place(self, call: attention_hook.Call) -> attention_hook.Call:
         """Reorder a call's keys as on the canvas, and insert uncounted rows between its rows."""
@@ -367,7 +376,7 @@ class Generation:
             return
         self.closed, recorder = True, self.recorder
         recorder.__exit__(None, None, None)
-        recorder.running.total, recorder.capture.rollout.kept = {}, {}
+        recorder.running.total, recorder.capture.rollout.cached_states = {}, {}
         self._undo, self._tail, self._next_tail = {}, None, None
         for layer in recorder.captured.layers.values() if recorder.captured is not None else ():
             layer.values = {}
@@ -395,11 +404,13 @@ class Generation:
         last, causal = self.canvas[:n], self.model.mask_id is None
         final = torch.as_tensor(final).to(last.device)
         final = final[None] if final.ndim == 1 else final
-        same = last.shape[1] if causal else self.prompt_end
+        n_fixed = last.shape[1] if causal else self.prompt_end
         fits = final.ndim == 2 and len(final) == n and final.shape[1] >= last.shape[1]
-        if not fits or not torch.equal(final[:, :same], last[:, :same]):
-            what = f"result {tuple(final.shape)} does not continue the canvas {tuple(last.shape)}"
-            raise UsageError(what, "Give the ids that this loop returned, with its prompt.")
+        if not fits or not torch.equal(final[:, :n_fixed], last[:, :n_fixed]):
+            problem = (
+                f"result {tuple(final.shape)} does not continue the canvas {tuple(last.shape)}"
+            )
+            raise UsageError(problem, "Give the ids that this loop returned, with its prompt.")
         return final[:, : last.shape[1] + causal]
 
     def _decoding(self, b: int, final: Int[Tensor, "n s"] | None) -> Decoding:
@@ -427,8 +438,8 @@ def mask_of(mask: Tensor) -> Bool[Tensor, "..."]:
         return mask
     visible = mask == 0
     if bool((mask[~visible] > -1e4).any()):
-        what = "the network adds other numbers than 0 and −inf to its scores"
-        raise CaptureError(what, _ONLY_SOFTMAX)
+        problem = "the network adds other numbers than 0 and −inf to its scores"
+        raise CaptureError(problem, _ONLY_SOFTMAX)
     return visible
 
 

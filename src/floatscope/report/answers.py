@@ -35,7 +35,7 @@ def refused(error: Exception) -> Refused:
     if isinstance(error, Refused):
         return error
     if isinstance(error, FloatscopeError):
-        return Refused(400, "usage", error.what, error.remedy)
+        return Refused(400, "usage", error.problem, error.remedy)
     if isinstance(error, KeyError):
         return _not_found(str(error.args[0]) if error.args else "")
     return Refused(500, "internal", type(error).__name__, "Try again.")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from .. import atomic
 from ..engine import Run
-from ..plots import asked, save, style
+from ..plots import figure_size, save, style
 from ..scenes.parts import Scene
 from ..studies.alone import alone
 from ..studies.draw import Picture
@@ -60,7 +60,7 @@ def save_figures(
     """Write every figure in several formats; `width` is in inches, `font_size` in points."""
     written = []
     for picture in pictures_of(findings):
-        with asked(width=width, font_size=font_size):
+        with figure_size(width=width, font_size=font_size):
             figure = picture.draw()
         try:
             for ending in endings:
@@ -81,7 +81,7 @@ def pictures_of(findings: Findings) -> list[Picture]:
 
 def source_of(directory: Path) -> "str | Path | Source":
     """Return what `view` serves: the scenes that a run stores, or a directory of saved traces."""
-    if Run(directory).asked() is None:
+    if Run(directory).read_request() is None:
         return directory
     with understood(directory):
         findings = Findings(directory)

@@ -46,7 +46,7 @@ def examples_of(study: Study, findings: Findings) -> dict[str, Any] | None:
 
 
 def _answer(row: dict[str, Any]) -> dict[str, Any]:
-    """What a model said to a question in one setting; None: it is not known, or has no meaning."""
+    """What a model answered in one setting. None: not known, or not applicable."""
     return {
         "model": row["model"],
         "setting": row["setting"],

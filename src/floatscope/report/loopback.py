@@ -113,9 +113,9 @@ class LoopbackServer:
     def _ended_by_signals(self) -> Iterator[None]:
         """Ctrl-C, SIGTERM and SIGHUP end the server, at every moment of its run.
 
-        uvicorn listens from within its first coroutine to within its last: a Ctrl-C before leaves one that
-        was never begun, and one after breaks off the closing. Handlers of other programs stay in place, and
-        so does `nohup`.
+        uvicorn listens only from within its first coroutine to within its last. An earlier Ctrl-C would
+        leave a coroutine that never started, and a later one would interrupt closing. Handlers of other
+        programs and `nohup` stay in force.
         """
         caught: list[int] = []
 

@@ -12,12 +12,14 @@ from ..studies.claim import Number
 
 def value(x: SupportsFloat | None, unit: str = "") -> str:
     """Format a value with its unit: a share as "7.31 %", a lift as "7.31×", other units after a space."""
-    return ABSENT if x is None else claim.short(float(x), unit)
+    return ABSENT if x is None else claim.format_value(float(x), unit)
 
 
 def interval(low: SupportsFloat | None, high: SupportsFloat | None, unit: str = "") -> str:
     """Format an interval as "[5.02, 9.38]" in the value's unit; "" without an interval."""
-    ends = [ABSENT if x is None else claim.short(float(x), unit, bare=True) for x in (low, high)]
+    ends = [
+        ABSENT if x is None else claim.format_value(float(x), unit, bare=True) for x in (low, high)
+    ]
     return "" if ABSENT in ends else f"[{ends[0]}, {ends[1]}]"
 
 
@@ -50,7 +52,7 @@ def column(cells: pd.Series) -> tuple[list[str], bool]:
 
 def short(x: SupportsFloat, unit: str = "", *, bare: bool = False) -> str:
     """Format the end of a scale without superfluous digits: "0", "100 %", "2.5×"; `bare` drops the unit."""
-    shown = claim.short(float(x), unit, bare=True)
+    shown = claim.format_value(float(x), unit, bare=True)
     if "." in shown and "·" not in shown:
         shown = shown.rstrip("0").rstrip(".")
     return (

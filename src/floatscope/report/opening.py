@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from ..plots import Figure, asked
+from ..plots import Figure, figure_size
 from ..plots.steps import draw_steps
 from ..scenes.codec import missing_code
 from ..scenes.parts import Scene
@@ -63,9 +63,9 @@ def _scenes(findings: Findings, kind: str) -> Iterator[_Stored]:
 
 def _causal(findings: Findings, mdm: _Stored | None) -> _Stored | None:
     """Return the causal model's scene of the same example, or else its first scene."""
-    every = list(_scenes(findings, "ARM"))
-    same = (one for one in every if mdm is not None and one.example == mdm.example)
-    return next(same, every[0] if every else None)
+    causal = list(_scenes(findings, "ARM"))
+    twins = (stored for stored in causal if mdm and stored.example == mdm.example)
+    return next(twins, causal[0] if causal else None)
 
 
 def _layer(stored: _Stored, scene: Scene) -> int:
@@ -86,22 +86,22 @@ def _layer(stored: _Stored, scene: Scene) -> int:
 
 def _picture(stored: _Stored, layer: int) -> Picture:
     scene, kind = stored.read(), stored.findings.kind(stored.model)
-    at = min(layer, len(scene["layers"]) - 1)
-    share = _shares(scene)[:, at]
+    index = min(layer, len(scene["layers"]) - 1)
+    share = _shares(scene)[:, index]
     top = np.nan_to_num(share, nan=-1).argmax(1)
     places = len(set(top.tolist()))
-    kept = "the anchor stays" if places == 1 else f"{places} anchors in {len(top)} steps"
+    movement = "the anchor stays" if places == 1 else f"{places} anchors in {len(top)} steps"
     name = f"{stored.model}, layer {scene['layers'][at]}"
     alt = (
         f"{kind} {name}: share of attention by step and position. The strongest key is at position "
         f"{', '.join(map(str, dict.fromkeys(top.tolist())))}."
     )
-    draw = partial(_draw, share, int(scene["prompt_length"]), f"{name}\n{kept}")
+    draw = partial(_draw, share, int(scene["prompt_length"]), f"{name}\n{movement}")
     return Picture(f"opening-{kind.lower()}", f"{kind} · {name}", alt, draw)
 
 
 def _draw(share: np.ndarray, prompt_length: int, title: str) -> Figure:
-    with asked(font_size=_POINTS):
+    with figure_size(font_size=_POINTS):
         return draw_steps(share, prompt_length, title)
 
 

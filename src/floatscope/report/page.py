@@ -20,7 +20,7 @@ from markupsafe import Markup, escape
 from ..scenes.parts import Scene
 from ..studies.alone import Alone
 from ..studies.answer import Answered
-from ..studies.claim import VERDICTS, Claim, curve_said
+from ..studies.claim import VERDICTS, Claim, describe_curve
 from ..studies.findings import Findings
 from ..studies.scope import GENERAL
 from ..studies.study import Study
@@ -73,7 +73,7 @@ def render(
     `alone`, `alone_figures`: the summary of a run with one kind of model.
 
     Raises:
-        ValueError: a scene that cannot be written as JSON.
+        ValueError: If a scene cannot be written as JSON.
     """
     parts, sections = (findings, *findings.extra_runs), content.sections_of(findings)
     names = [part.title_of(study.name) for part, study in sections]
@@ -89,7 +89,7 @@ def render(
         version=version("floatscope"),
         findings=findings,
         claims=claims,
-        questions=_asked(findings, untested),
+        questions=_questions(findings, untested),
         alone=alone,
         alone_figures=alone_figures,
         models={name: about for part in parts for name, about in part.models.items()},
@@ -129,7 +129,7 @@ def _template() -> Template:
         "shape": _shape,
         "size": content.size_of,
         "strip": strip,
-        "curve_said": curve_said,
+        "describe_curve": describe_curve,
     }
     made.globals |= {"drawings": ranges.drawings, "general": GENERAL, "CAUSAL": CAUSAL}
     made.globals |= {"command": content.command, "commands": content.commands}
@@ -138,13 +138,13 @@ def _template() -> Template:
     return made.from_string(embed.asset("page.html.j2"))
 
 
-def _asked(findings: Findings, untested: Container[str]) -> list[Answered]:
+def _questions(findings: Findings, untested: Container[str]) -> list[Answered]:
     """Return the questions, without claims that take a model of another kind."""
-    left = (
-        replace(one, parts=tuple(p for p in one.parts if p.claim.number not in untested))
-        for one in findings.questions
+    reduced = (
+        replace(question, parts=tuple(p for p in question.parts if p.claim.number not in untested))
+        for question in findings.questions
     )
-    return [one for one in left if one.parts]
+    return [question for question in reduced if question.parts]
 
 
 def _tight(text: str) -> Markup:

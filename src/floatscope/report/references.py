@@ -129,7 +129,7 @@ def _data(one: Findings) -> str:
     data = one.request.data
     if is_named(data):
         return str(long_texts.__doc__) if data == "long:answer" else ""
-    about = (one.run.asked() or {}).get("about", {})
+    about = (one.run.read_request() or {}).get("about", {})
     for folder in (Path(), Path(str(about.get(FOLDER, ".")))):
         path = folder / Path(data).expanduser()
         if path.is_file():

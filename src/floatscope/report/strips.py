@@ -2,7 +2,7 @@
 
 A band shows the δ for which the claim holds, is refuted or stays undecided, and a shape shows the verdict at
 each δ of the grid. The only text is the ends of the scale and the registered δ; a sentence beside it says
-the same (`claim.curve_said`).
+the same (`claim.describe_curve`).
 """
 
 from markupsafe import Markup
@@ -31,7 +31,7 @@ def strip(curve: Curve) -> Markup:
     first, last = at(low), at(high)
     parts = [_band("undecided", first, last)]
     # Up to an end of the interval on one side, beyond the other end on the other side.
-    below, above = ("holds", "refuted") if curve.more else ("refuted", "holds")
+    below, above = ("holds", "refuted") if curve.above else ("refuted", "holds")
     ends = {"holds": curve.holds_to, "refuted": curve.refuted_from}
     if (end := ends[below]) is not None:
         parts.append(_band(below, first, at(end)))

@@ -20,7 +20,7 @@ def title_of(prompt: Sequence[str], regions: Sequence[str]) -> str:
 
 
 def example_name(prompt: Sequence[str]) -> str:
-    """A name that two models' traces of one prompt share."""
+    """Return a name that two models' traces of one prompt share."""
     return f"{zlib.crc32(''.join(prompt).encode('utf-8', 'replace')):08x}"
 
 

@@ -22,9 +22,9 @@ def _limit(kind: str, value: int) -> None:
     except ImportError:  # Windows has no such limits
         return
     number = getattr(resource, kind)
-    most = resource.getrlimit(number)[1]
+    ceiling = resource.getrlimit(number)[1]
     resource.setrlimit(
-        number, (value if most == resource.RLIM_INFINITY else min(value, most), most)
+        number, (value if ceiling == resource.RLIM_INFINITY else min(value, ceiling), ceiling)
     )
 
 
@@ -50,8 +50,8 @@ def answer(line: bytes) -> tuple[str | None, str | None]:
         _limit("RLIMIT_AS", _size() + MEMORY[kind])
         text = _KINDS[kind](**request)
     except BaseException as error:  # a panic of a Rust library is not an Exception
-        said = next(iter(str(error).splitlines()), "")
-        return None, f"{type(error).__name__}: {said}"[:300].removesuffix(": ")
+        message = next(iter(str(error).splitlines()), "")
+        return None, f"{type(error).__name__}: {message}"[:300].removesuffix(": ")
     if len(text) > LENGTH + len(line):
         return None, f"{len(text)} characters, expected {LENGTH} at most"
     return text, None

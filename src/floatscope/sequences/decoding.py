@@ -29,8 +29,10 @@ def change_of(
     empty_before = (before == mask_id) | (before == ABSENT)
     empty_after = (after == mask_id) | (after == ABSENT)
     kind = np.where(empty_before, Change.REVEAL, np.where(empty_after, Change.REMASK, Change.EDIT))
-    same = (before == after) | (empty_before & empty_after)  # a block that is there now is masked
-    return np.where(same, Change.NONE, kind).astype(np.int8)
+    unchanged = (before == after) | (
+        empty_before & empty_after
+    )  # a block that is there now is masked
+    return np.where(unchanged, Change.NONE, kind).astype(np.int8)
 
 
 @dataclass(frozen=True, eq=False)

@@ -267,11 +267,11 @@ def _in_template(model: Vocabulary, parts: tuple[Part, ...]) -> tuple[str, tuple
 
 def _trimmed(parts: tuple[Part, ...], end: int, strip: Callable[[str], str]) -> tuple[Part, ...]:
     """Strip white space at one end of the joined parts, whose text is not all white space."""
-    kept = list(parts)
-    while not strip(kept[end].text):
-        kept.pop(end)
-    kept[end] = replace(kept[end], text=strip(kept[end].text))
-    return tuple(kept)
+    trimmed = list(parts)
+    while not strip(trimmed[end].text):
+        trimmed.pop(end)
+    trimmed[end] = replace(trimmed[end], text=strip(trimmed[end].text))
+    return tuple(trimmed)
 
 
 def leading(tokenizer: Any) -> list[int]:

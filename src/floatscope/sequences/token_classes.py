@@ -57,5 +57,5 @@ def classify(
 ) -> list[str]:
     """Return the class of every token."""
     tokens = list(zip(texts, ids, regions, strict=True))
-    known = {token: token_class(*token, model) for token in set(tokens)}
-    return [known[token] for token in tokens]
+    classes = {token: token_class(*token, model) for token in set(tokens)}
+    return [classes[token] for token in tokens]

@@ -111,21 +111,23 @@ def _examine(raw: Any, name: str) -> bool:
         before = _product(raw, _PARTS[:3])
         after = _product(raw, _PARTS[3:])
         tokens = _tokens(raw)
-        known = raw["model"].get("type") in _MODELS and all(map(_is_known, rules))
-        known &= bool(raw["model"].get("max_input_chars_per_word", 100) <= 1000)
+        recognised = raw["model"].get("type") in _MODELS and all(map(_is_known, rules))
+        recognised &= bool(raw["model"].get("max_input_chars_per_word", 100) <= 1000)
     except (AttributeError, KeyError, IndexError, TypeError, ValueError, RecursionError):
         return False  # no tokenizer of this form is known
-    for growth, what in ((before, "encoding"), (after, "decoding")):
+    for growth, cause in ((before, "encoding"), (after, "decoding")):
         if growth > GROWTH:
             raise ModelError(
-                f"{name}: {what} can make a text {growth:.3g} times as long, {GROWTH} is allowed",
+                f"{name}: {cause} can make a text {growth:.3g} times as long, {GROWTH} is allowed",
                 _REMEDY,
             )
     longest = max(map(len, tokens), default=0)
     if longest > _LONGEST_TOKEN or len(rules) > _MOST_RULES:
-        what = f"a token of {longest} characters" if len(rules) <= _MOST_RULES else "too many rules"
-        raise ModelError(f"{name}: its tokenizer has {what}", _REMEDY)
-    return known
+        cause = (
+            f"a token of {longest} characters" if len(rules) <= _MOST_RULES else "too many rules"
+        )
+        raise ModelError(f"{name}: its tokenizer has {cause}", _REMEDY)
+    return recognised
 
 
 def _rules(part: Any) -> Iterator[dict[str, Any]]:
@@ -159,8 +161,10 @@ def _growth(rule: dict[str, Any]) -> float:
     if rule["type"] == "Precompiled":
         return float(max(1, _longest_replacement(rule["precompiled_charsmap"])))
     if rule["type"] == "TemplateProcessing":
-        one, two = (sum("Sequence" in piece for piece in rule[form]) for form in ("single", "pair"))
-        return max(1.0, one, two / 2)
+        single, two = (
+            sum("Sequence" in piece for piece in rule[form]) for form in ("single", "pair")
+        )
+        return max(1.0, single, two / 2)
     return float(_KNOWN.get(rule["type"], 1))
 
 
@@ -182,8 +186,8 @@ def _longest_replacement(charsmap: str) -> int:
 
 def _is_known(rule: dict[str, Any]) -> bool:
     regex = rule.get("pattern", {}).get("Regex")
-    more = ("Replace", "Prepend", "Precompiled", "TemplateProcessing")
-    return (rule["type"] in _KNOWN or rule["type"] in more) and (
+    bounded = ("Replace", "Prepend", "Precompiled", "TemplateProcessing")
+    return (rule["type"] in _KNOWN or rule["type"] in bounded) and (
         regex is None or regex in PUBLISHED
     )
 

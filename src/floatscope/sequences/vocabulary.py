@@ -30,7 +30,7 @@ class Vocabulary(Protocol):
 
 @runtime_checkable
 class ModelFacts(Vocabulary, Protocol):
-    """A Model has them, also one without weights."""
+    """Facts that every Model has, also one without weights."""
 
     @property
     def direction(self) -> Direction: ...

@@ -37,14 +37,14 @@ class Rule:
         Args:
             trace (Trace): a trace that keeps `needs`.
         """
-        return self.of(trace.received if self.per_head else trace.mean_received)
+        return self.apply(trace.received if self.per_head else trace.mean_received)
 
     @property
     def needs(self) -> str:
         """The statistic that a trace must keep for this rule."""
         return "mass" if self.per_head else "head_mean"
 
-    def of(self, received: "xr.DataArray", *, warn: bool = True) -> "xr.DataArray":
+    def apply(self, received: "xr.DataArray", *, warn: bool = True) -> "xr.DataArray":
         """Apply the rule to a labelled array of received attention and return a boolean array of its shape.
 
         Args:
@@ -105,8 +105,8 @@ class Excess(Rule):
     def passes(self, received: Array) -> Array:
         total, size = _sum_and_count(received)
         columns = received * size
-        others = (total * size - columns) / (size - 1).clip(1)
-        return columns > others + self.margin
+        other_mean = (total * size - columns) / (size - 1).clip(1)
+        return columns > other_mean + self.margin
 
 
 @dataclass(frozen=True)
@@ -124,9 +124,9 @@ class ZScore(Rule):
 
     def passes(self, received: Array) -> Array:
         total, size = _sum_and_count(received)
-        apart = received - total / size.clip(1)
-        squares, _ = _sum_and_count(apart**2)
-        return apart > self.k * (squares / size.clip(1)) ** 0.5
+        deviation = received - total / size.clip(1)
+        squares, _ = _sum_and_count(deviation**2)
+        return deviation > self.k * (squares / size.clip(1)) ** 0.5
 
     def limit(self, size: int) -> str | None:
         """Return why the rule finds no anchor in a sequence of this length, or None if it can.
@@ -153,9 +153,9 @@ class Robust(Rule):
     k: float = 8.0
 
     def passes(self, received: Array) -> Array:
-        apart = received - _median(received)
-        spread = 1.4826 * _median(abs(apart))
-        return apart > self.k * spread.clip(1e-12)
+        deviation = received - _median(received)
+        spread = 1.4826 * _median(abs(deviation))
+        return deviation > self.k * spread.clip(1e-12)
 
 
 RULES: tuple[type[Rule], ...] = (Share, Excess, ZScore, Robust)

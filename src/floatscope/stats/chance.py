@@ -41,12 +41,12 @@ def noise_of(visible: np.ndarray, received: np.ndarray) -> float:
     mean, _ = profile(visible)
     relative = received / mean
     received = mean * relative / _median(relative)
-    known = ~np.isnan(received)
-    squares = ((received - mean) ** 2)[known]
+    finite = ~np.isnan(received)
+    squares = ((received - mean) ** 2)[finite]
     noise = 1.0
     for _ in range(5):
         _, variance = profile(visible, noise)
-        relative = squares / np.broadcast_to(variance, received.shape)[known]
+        relative = squares / np.broadcast_to(variance, received.shape)[finite]
         noise *= float(np.median(relative)) / _MEDIAN_OF_SQUARE
         noise = min(max(noise, 1e-9), 1e3)
     return noise
@@ -92,26 +92,26 @@ class _Simulated:
     """Two simulated states of `values` (2, draws, n), and the overlap of their strongest keys."""
 
     def __init__(self, values: np.ndarray) -> None:
-        self._values, self._most = values, 0
+        self._values, self._ranked = values, 0
 
     def shared(self, a: int, b: int) -> np.ndarray:
         """Count the keys among the a strongest of one state and the b strongest of the other: (draws,)."""
         if not a or not b:
             return np.zeros(self._values.shape[1], int)
-        if max(a, b) > self._most:
+        if max(a, b) > self._ranked:
             self._rank(1 << (max(a, b, 32) - 1).bit_length())
         inside = self._other[:, :a] >= self._least[:, b - 1, None]
         return np.asarray(inside.sum(-1))
 
-    def _rank(self, most: int) -> None:
+    def _rank(self, count: int) -> None:
         """Find the strongest keys of the first state in order, and what the second state gives them."""
-        one, two = self._values
-        most = self._most = min(most, one.shape[-1])
-        rest = one.shape[-1] - most  # the strongest last: numpy is six times as fast at that end
-        keys = np.argpartition(one, rest, axis=-1)[:, rest:]
-        order = np.argsort(-np.take_along_axis(one, keys, -1), axis=-1)
-        self._other = np.take_along_axis(two, np.take_along_axis(keys, order, -1), -1)
-        self._least = np.sort(np.partition(two, rest, axis=-1)[:, rest:], axis=-1)[:, ::-1]
+        first, second = self._values
+        count = self._ranked = min(count, first.shape[-1])
+        cut = first.shape[-1] - count  # the strongest last: numpy is six times as fast at that end
+        keys = np.argpartition(first, cut, axis=-1)[:, cut:]
+        order = np.argsort(-np.take_along_axis(first, keys, -1), axis=-1)
+        self._other = np.take_along_axis(second, np.take_along_axis(keys, order, -1), -1)
+        self._least = np.sort(np.partition(second, cut, axis=-1)[:, cut:], axis=-1)[:, ::-1]
 
 
 class Chance:
@@ -122,10 +122,10 @@ class Chance:
     """
 
     def __init__(self, visible: np.ndarray, received: np.ndarray) -> None:
-        there = visible > 0  # NaN: a key that is not there
-        visible, received = visible[there], received[..., there]
+        present = visible > 0  # NaN: a key that is not there
+        visible, received = visible[present], received[..., present]
         self.n = n = len(visible)
-        self._known: dict[tuple[int, int], tuple[float, float]] = {}
+        self._pairs: dict[tuple[int, int], tuple[float, float]] = {}
         self._simulated: _Simulated | None = None
         self._tops: Any = None
         if n and (visible == visible[0]).all():
@@ -136,8 +136,11 @@ class Chance:
         values = spread * _standard_normal(n)
         values += np.log(mean) - spread**2 / 2
         self._simulated = _Simulated(values)
-        one, two = self._tops = values.argmax(-1)
-        self.stay, self.displacement = float((one == two).mean()), float(abs(one - two).mean())
+        first, second = self._tops = values.argmax(-1)
+        self.stay, self.displacement = (
+            float((first == second).mean()),
+            float(abs(first - second).mean()),
+        )
 
     @property
     def first(self) -> float:
@@ -158,11 +161,11 @@ class Chance:
 
     def pair(self, a: int, b: int) -> tuple[float, float]:
         """Return expected Jaccard index and expected overlap of the a and b strongest keys of two states."""
-        if (a, b) not in self._known:
+        if (a, b) not in self._pairs:
             if self._simulated is None:
-                self._known[a, b] = exact_jaccard(a, b, self.n), a * b / self.n
+                self._pairs[a, b] = exact_jaccard(a, b, self.n), a * b / self.n
             else:
                 shared = self._simulated.shared(a, b)
                 jaccard = (shared / (a + b - shared)).mean() if a + b else np.nan
-                self._known[a, b] = float(jaccard), float(shared.mean())
-        return self._known[a, b]
+                self._pairs[a, b] = float(jaccard), float(shared.mean())
+        return self._pairs[a, b]

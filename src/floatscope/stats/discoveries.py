@@ -26,9 +26,9 @@ def q_values(p: Float[np.ndarray, "*shape"]) -> Float[np.ndarray, "*shape"]:
     flat = p.ravel()
     order = np.argsort(flat, kind="stable")
     scaled = flat[order] * flat.size / np.arange(1, flat.size + 1)
-    found = np.empty_like(flat)
-    found[order] = np.minimum.accumulate(scaled[::-1])[::-1].clip(max=1)
-    return found.reshape(p.shape)
+    q = np.empty_like(flat)
+    q[order] = np.minimum.accumulate(scaled[::-1])[::-1].clip(max=1)
+    return q.reshape(p.shape)
 
 
 def at_least(p: Float[np.ndarray, "*shape"], level: float) -> int:

@@ -22,7 +22,7 @@ def groups(ids: Sequence[str], size: int, seed: int = 0) -> list[Places]:
     ranked = sorted(set(ids), key=lambda name: (_hash(name, seed), name))
     place = {name: rank // size for rank, name in enumerate(ranked)}
     group = np.array([place[name] for name in ids], int)
-    return [np.flatnonzero(group == one) for one in range(len(ranked) // size)]
+    return [np.flatnonzero(group == number) for number in range(len(ranked) // size)]
 
 
 def _hash(name: str, seed: int) -> bytes:

@@ -47,13 +47,13 @@ def follow(
         factor: how many times the reference key's share another key must have to replace it.
     """
     reference = before[0].argmax(-1)
-    keys, shares, changed = [reference], [_at(before[0], reference)], []
-    for here, there in zip(before, after, strict=True):
+    keys, shares, changed = [reference], [_share_of(before[0], reference)], []
+    for earlier, later in zip(before, after, strict=True):
         # On the rows of this pair another key may be stronger: a new reference, and no movement.
-        reference, _ = _replace(here, reference, factor)
-        reference, moved = _replace(there, reference, factor)
+        reference, _ = _replace(earlier, reference, factor)
+        reference, moved = _replace(later, reference, factor)
         keys.append(reference)
-        shares.append(_at(there, reference))
+        shares.append(_share_of(later, reference))
         changed.append(moved)
     return Path(np.stack(keys), np.stack(shares), np.stack(changed))
 
@@ -63,11 +63,13 @@ def _replace(
 ) -> tuple[Int[np.ndarray, "*cells"], Bool[np.ndarray, "*cells"]]:
     """Return the new reference key, and where it has changed."""
     strongest = shares.argmax(-1)
-    other = (strongest != reference) & (_at(shares, strongest) >= factor * _at(shares, reference))
+    other = (strongest != reference) & (
+        _share_of(shares, strongest) >= factor * _share_of(shares, reference)
+    )
     return np.where(other, strongest, reference), other
 
 
-def _at(
+def _share_of(
     shares: Float[np.ndarray, "*cells keys"], key: Int[np.ndarray, "*cells"]
 ) -> Float[np.ndarray, "*cells"]:
     return np.take_along_axis(shares, key[..., None], -1)[..., 0]
@@ -103,12 +105,12 @@ def moving_layers(
         half: the share of examples above which a layer moves.
     """
     layers = moved.shape[-1]
-    each = 1 - (1 - level) / layers
-    value, low, high = share(moved.sum(0).astype(float), float(len(moved)), level=each)
-    known = np.ones(layers, bool) if real is None else real
+    corrected = 1 - (1 - level) / layers
+    value, low, high = share(moved.sum(0).astype(float), float(len(moved)), level=corrected)
+    exists = np.ones(layers, bool) if real is None else real
     return MovingLayers(
-        number=((value > half) & known).sum(-1),
-        low=((low > half) & known).sum(-1),
+        number=((value > half) & exists).sum(-1),
+        low=((low > half) & exists).sum(-1),
         high=(high > half).sum(-1),
         share=value,
         share_low=low,

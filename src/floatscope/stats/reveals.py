@@ -12,22 +12,22 @@ NAN = float("nan")
 def last_reveal(change: Int8[np.ndarray, "t n"]) -> Float[np.ndarray, " n"]:
     """Return the step of each position's last reveal; NaN if never revealed, or masked at the end."""
     when = np.full(change.shape[1], np.nan)
-    for t, done in enumerate(change):
-        when[done == 1] = t
-        when[done == 2] = np.nan
+    for t, row in enumerate(change):
+        when[row == 1] = t
+        when[row == 2] = np.nan
     return when
 
 
 def ranks(values: np.ndarray) -> Float[np.ndarray, " n"]:
     """Rank from 1; equal values share their mean rank."""
-    _, which, count = np.unique(values, return_inverse=True, return_counts=True)
-    return (np.cumsum(count) - (count - 1) / 2)[which]
+    _, inverse, count = np.unique(values, return_inverse=True, return_counts=True)
+    return (np.cumsum(count) - (count - 1) / 2)[inverse]
 
 
 def shuffled(rank: Float[np.ndarray, " n"], block: np.ndarray) -> Float[np.ndarray, " n"]:
     """Return the expected ranks of a random order within blocks: every position has its block's mean rank."""
-    _, which, count = np.unique(block, return_inverse=True, return_counts=True)
-    return (np.bincount(which, rank) / count)[which] if len(rank) else rank
+    _, inverse, count = np.unique(block, return_inverse=True, return_counts=True)
+    return (np.bincount(inverse, rank) / count)[inverse] if len(rank) else rank
 
 
 def boundary(rank: Float[np.ndarray, " n"]) -> float:
@@ -42,15 +42,15 @@ def boundary(rank: Float[np.ndarray, " n"]) -> float:
 
 
 def left_to_right(rank: Float[np.ndarray, " n"], spread: Float[np.ndarray, " n"]) -> float:
-    """Correlate position and rank, with the spread of `spread`.
+    """Correlate position and rank, scaled by the standard deviation of `spread` instead of `rank`.
 
     NaN if everything is revealed at once, or for fewer than three positions.
     """
     if len(rank) < 3 or np.ptp(spread) == 0:
         return NAN
     place = np.arange(len(rank))
-    together = ((place - place.mean()) * (rank - rank.mean())).mean()
-    return float(together / (place.std() * spread.std()))
+    covariance = ((place - place.mean()) * (rank - rank.mean())).mean()
+    return float(covariance / (place.std() * spread.std()))
 
 
 def first_quarter(

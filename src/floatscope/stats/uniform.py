@@ -9,7 +9,7 @@ from ..sequences.direction import Direction
 
 
 class Rule(TypedDict, total=False):
-    """Which keys a row sees, beyond what the direction says: the options of `last_visible`."""
+    """The options of `last_visible`, which limit the keys that a row sees besides the direction."""
 
     offset: int
     current: int | None
@@ -54,7 +54,7 @@ def visible_queries(
 ) -> Int[np.ndarray, " s"]:
     """Return |V_j|, the number of queries that see each key."""
     last = last_visible(direction, block, size, **rule)
-    return _behind(size, rule.get("reach")) - np.searchsorted(last, np.arange(size))
+    return _rows_end(size, rule.get("reach")) - np.searchsorted(last, np.arange(size))
 
 
 def mass(
@@ -67,10 +67,10 @@ def mass(
     last, reach = last_visible(direction, block, size, **rule), rule.get("reach")
     share = 1.0 / (last - first_visible(size, reach) + 1)  # of each query, to each of its keys
     suffix = np.concatenate([np.cumsum(share[::-1])[::-1], [0.0]])
-    viewers = np.searchsorted(last, np.arange(size)), _behind(size, reach)  # first, past the last
+    viewers = np.searchsorted(last, np.arange(size)), _rows_end(size, reach)  # first, past the last
     return np.asarray((suffix[viewers[0]] - suffix[viewers[1]]) / size)
 
 
-def _behind(size: int, reach: int | None) -> Int[np.ndarray, " s"]:
+def _rows_end(size: int, reach: int | None) -> Int[np.ndarray, " s"]:
     """Return the first row after those that see each key."""
     return np.searchsorted(first_visible(size, reach), np.arange(size), side="right")

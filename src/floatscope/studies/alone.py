@@ -12,8 +12,8 @@ import numpy as np
 from ..measures.result import Result
 from ..plots import POSITIVE, Figure, grid, lines
 from ..stats.existence import LEAST, real_layers
-from .anchored import together
-from .claim import Claim, Number, said, short
+from .anchored import align_prompts
+from .claim import Claim, Number, format_number, format_value
 from .draw import Picture
 from .findings import Findings
 from .numbers import overall
@@ -65,10 +65,10 @@ def alone(findings: Findings) -> Alone | None:
         findings (Findings): The findings of the run.
     """
     parts = (findings, *findings.extra_runs)
-    there = {kind for part in parts for kind in (MDM, ARM) if getattr(part, kind)}
-    if len(there) != 1:
+    kinds = {kind for part in parts for kind in (MDM, ARM) if getattr(part, kind)}
+    if len(kinds) != 1:
         return None
-    (kind,), (missing,) = there, {MDM, ARM} - there
+    (kind,), (missing,) = kinds, {MDM, ARM} - kinds
     model = str(getattr(findings, kind))
     rules = {rule.number: rule for part in parts for study in part.studies for rule in study.rules}
     untested = tuple(c for c in findings.verdicts if _needs(c, rules.get(c.number), missing))
@@ -91,14 +91,14 @@ def _rests(findings: Findings, model: str) -> Topic:
     numbers: list[Number] = []
     sentences: list[str] = []
     result = findings.result(SAME, model) if SAME in findings.measures else None
-    for name, what in (("first", "The first token"), ("top", "The strongest key of a layer")):
-        share = overall(result, name, what, "%")
+    for name, subject in (("first", "The first token"), ("top", "The strongest key of a layer")):
+        share = overall(result, name, subject, "%")
         if share is None:
             continue
-        control = overall(findings.controls(SAME, model), name, f"{what}, control", "%")
+        control = overall(findings.controls(SAME, model), name, f"{subject}, control", "%")
         against = _against(share, control)
         sentences.append(
-            f"{what} receives {said(replace(share, null=None))} of attention{against}."
+            f"{subject} receives {format_number(replace(share, null=None))} of attention{against}."
         )
         numbers += [share, *([control] if control else [])]
     for key, cells in ((LAYERS, "layer"), (HEADS, "head")):
@@ -125,17 +125,17 @@ def _moves(findings: Findings, model: str) -> Topic:
         stay = overall(result, "stay", f"the strongest key stays, {over} to {over}", "%")
         if result is None or stay is None:
             continue
-        chance = "" if stay.null is None else f" (by chance in {short(stay.null, '%')})"
+        chance = "" if stay.null is None else f" (by chance in {format_value(stay.null, '%')})"
         sentences.append(
             f"From one {over} to the next the strongest key stays the same in "
-            f"{said(replace(stay, null=None))} of cases{chance}."
+            f"{format_number(replace(stay, null=None))} of cases{chance}."
         )
         numbers.append(stay)
         if over == "step" and "layer" in result.data["stay"].dims:
-            each = result.data["stay"].values
+            stays = result.data["stay"].values
             least = ", ".join(
-                f"{result.data['layer'].values[i]} ({short(float(each[i]), '%')})"
-                for i in np.argsort(each)[:_MOST]
+                f"{result.data['layer'].values[i]} ({format_value(float(stays[i]), '%')})"
+                for i in np.argsort(stays)[:_MOST]
             )
             sentences.append(f"It stays least in layers {least}.")
     return Topic("How it moves", tuple(sentences), tuple(numbers))
@@ -145,12 +145,14 @@ def _against(share: Number, control: Number | None) -> str:
     """Compare a share with chance and with the sharpness-matched control."""
     parts = []
     if share.null:
-        parts.append(f"{short(share.value / share.null, '×')} what uniform attention would give")
-    if control:
-        apart = share.low is not None and control.high is not None and share.low > control.high
-        way = "more than" if apart else "not clearly more than"
         parts.append(
-            f"{way} in the sharpness-matched control ({said(replace(control, null=None))})"
+            f"{format_value(share.value / share.null, '×')} what uniform attention would give"
+        )
+    if control:
+        higher = share.low is not None and control.high is not None and share.low > control.high
+        comparison = "more than" if higher else "not clearly more than"
+        parts.append(
+            f"{comparison} in the sharpness-matched control ({format_number(replace(control, null=None))})"
         )
     return f": {', and '.join(parts)}" if parts else ""
 
@@ -163,8 +165,8 @@ def _strongest(result: Result) -> str:
     for i in order:
         place = np.unravel_index(i, share.shape)
         where = zip(share.dims, place, strict=True)
-        at = " ".join(f"{dim} {int(share[dim].values[j])}" for dim, j in where)
-        names.append(f"{at} ({short(float(share.values[place]), '%')})")
+        name = " ".join(f"{dim} {int(share[dim].values[j])}" for dim, j in where)
+        names.append(f"{name} ({format_value(float(share.values[place]), '%')})")
     return ", ".join(names)
 
 
@@ -173,10 +175,10 @@ def _real(findings: Findings, key: str, model: str) -> np.ndarray | None:
     strongest, controls = findings.result(key, model), findings.controls(key, model)
     if strongest is None or len(controls) < LEAST:
         return None
-    _, places = together(strongest, *controls)
+    _, places = align_prompts(strongest, *controls)
     share, *untrained = (
-        one.examples["share"].transpose("example", "layer", ...).values[at]
-        for one, at in zip((strongest, *controls), places, strict=True)
+        network.examples["share"].transpose("example", "layer", ...).values[indices]
+        for network, indices in zip((strongest, *controls), places, strict=True)
     )
     return real_layers(share, np.stack(untrained))
 
@@ -189,7 +191,7 @@ def _pictures(findings: Findings, model: str) -> Iterator[Picture]:
         return
     control = findings.control(SAME, model)
     untrained = findings.control(HEADS, model)
-    beside = "; light crosses: sharpness-matched control" if control else ""
+    note = "; light crosses: sharpness-matched control" if control else ""
 
     def draw() -> Figure:
         share = by_head.data["share"]
@@ -202,7 +204,7 @@ def _pictures(findings: Findings, model: str) -> Iterator[Picture]:
             ratio = share / untrained.data["share"]
             span = max(2.0, float(np.exp(np.nanmax(np.abs(np.log(ratio))))))
             panels.append(partial(grid, values=ratio, label="share / the control's (×)", span=span))
-        return lines(replace(by_layer, control=control), *panels, note=beside, width=2.9)
+        return lines(replace(by_layer, control=control), *panels, note=note, width=2.9)
 
     alt = (
         f"{model}: by layer, the share of attention on the strongest key and on position 0 with chance and "

@@ -19,12 +19,12 @@ def names_of(result: Result) -> list[str]:
 
 
 def by_prompt(values: np.ndarray, names: Sequence[str]) -> np.ndarray:
-    """Average over the controls that traced a prompt: the prompts are the sample."""
-    of = np.array(names)
-    return np.array([np.nanmean(values[of == name]) for name in dict.fromkeys(names)])
+    """Average values over the controls that traced a prompt, so that prompts are the sample."""
+    prompts = np.array(names)
+    return np.array([np.nanmean(values[prompts == name]) for name in dict.fromkeys(names)])
 
 
-def together(*results: Result) -> tuple[list[str], list[np.ndarray]]:
+def align_prompts(*results: Result) -> tuple[list[str], list[np.ndarray]]:
     """Return the ids of the prompts that all results share, and their indices in each result.
 
     A repeated id is an error.
@@ -32,16 +32,16 @@ def together(*results: Result) -> tuple[list[str], list[np.ndarray]]:
     return pair(*(names_of(result) for result in results))
 
 
-def moves(place: np.ndarray, axis: int) -> np.ndarray:
+def count_moves(place: np.ndarray, axis: int) -> np.ndarray:
     """Return how often the anchor differs from the next anchor along `axis`, by example; NaN below two."""
     ahead = np.moveaxis(place, axis, -1)
     flat = ahead.reshape(len(place), -1, ahead.shape[-1])  # (example, …, along)
     changed, pairs = np.zeros(len(flat)), np.zeros(len(flat))
     for example, lines in enumerate(flat):
         for line in lines:
-            there = line[~np.isnan(line)]
-            changed[example] += (np.diff(there) != 0).sum()
-            pairs[example] += max(len(there) - 1, 0)
+            places = line[~np.isnan(line)]
+            changed[example] += (np.diff(places) != 0).sum()
+            pairs[example] += max(len(places) - 1, 0)
     with np.errstate(invalid="ignore"):
         return changed / np.where(pairs > 0, pairs, np.nan)
 
@@ -63,28 +63,29 @@ def by_halves(
     The contribution of an example is the difference between halves with and without it; the interval is that
     of these contributions, and no narrower than the spread of the halves.
     """
-    whole = statistic(np.arange(n))
-    if n < 4 or not np.isfinite(whole):
+    full_value = statistic(np.arange(n))
+    if n < 4 or not np.isfinite(full_value):
         return None
     rng = np.random.default_rng(0)
     inside = rng.permuted(np.tile(np.arange(n) < n // 2, (_HALVES, 1)), axis=1)  # (half, example)
-    found = np.array([statistic(np.flatnonzero(half)) for half in inside])
-    known = np.isfinite(found)
-    if known.mean() < 0.9:  # too often nothing is left to measure
-        return Number(label, whole, None, None, None, unit, n, level)
-    found, inside = found[known], inside[known]
-    with_it, without = (found @ which / which.sum(0) for which in (inside, ~inside))
-    each = whole + (with_it - without) * (n - 1) / 2
-    each = each - each.mean() + whole
-    if np.ptp(each) < 1e-9:  # no example changes it: the interval of a variable between the bounds
-        return number(each, label, unit, level=level, bounds=bounds)
-    made = number(each, label, unit, level=level)
-    if made is None or made.low is None or made.high is None:
-        return made
-    wider = max(1.0, float(found.std(ddof=1) / (each.std(ddof=1) / np.sqrt(n))))
-    low, high = (whole + wider * (end - whole) for end in (made.low, made.high))
+    half_values = np.array([statistic(np.flatnonzero(half)) for half in inside])
+    finite = np.isfinite(half_values)
+    if finite.mean() < 0.9:  # too often nothing is left to measure
+        return Number(label, full_value, None, None, None, unit, n, level)
+    half_values, inside = half_values[finite], inside[finite]
+    with_it, without = (half_values @ members / members.sum(0) for members in (inside, ~inside))
+    contributions = full_value + (with_it - without) * (n - 1) / 2
+    contributions = contributions - contributions.mean() + full_value
+    # If no example changes the statistic, use the interval of a variable between the bounds.
+    if np.ptp(contributions) < 1e-9:
+        return number(contributions, label, unit, level=level, bounds=bounds)
+    estimate = number(contributions, label, unit, level=level)
+    if estimate is None or estimate.low is None or estimate.high is None:
+        return estimate
+    wider = max(1.0, float(half_values.std(ddof=1) / (contributions.std(ddof=1) / np.sqrt(n))))
+    low, high = (full_value + wider * (end - full_value) for end in (estimate.low, estimate.high))
     low, high = (float(np.clip(end, *bounds)) for end in (low, high))
-    return replace(made, value=float(np.clip(whole, *bounds)), low=low, high=high)
+    return replace(estimate, value=float(np.clip(full_value, *bounds)), low=low, high=high)
 
 
 def pseudo_values(
@@ -94,12 +95,16 @@ def pseudo_values(
 
     A prompt that occurs several times, under several controls, is left out as a whole.
     """
-    every, of = np.arange(len(names)), np.array(names)
+    indices, prompt_ids = np.arange(len(names)), np.array(names)
     prompts = list(dict.fromkeys(names))
     n = len(prompts)
-    whole = statistic(every)
-    without = np.array([statistic(every[of != one]) for one in prompts]) if n > 1 else np.empty(0)
-    if not np.isfinite(whole) or n < 2 or not np.isfinite(without).all():
+    full_value = statistic(indices)
+    without = (
+        np.array([statistic(indices[prompt_ids != prompt]) for prompt in prompts])
+        if n > 1
+        else np.empty(0)
+    )
+    if not np.isfinite(full_value) or n < 2 or not np.isfinite(without).all():
         return None
-    each: np.ndarray = n * whole - (n - 1) * without
-    return each
+    pseudo: np.ndarray = n * full_value - (n - 1) * without
+    return pseudo

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from .claim import Claim, said, short
+from .claim import Claim, format_number, format_value
 from .verdict import HOLDS, NOT_TESTABLE, REFUTED, UNDECIDED
 
 # Claims that compare a diffusion model with a causal one: they say where it moves more, not that it moves.
@@ -88,66 +88,63 @@ class Answered:
 
 def answered(tested: Iterable[ModelClaim]) -> list[Answered]:
     """Answer every question of these claims, the question of floating first."""
-    left = {one.claim.number: one for one in tested}
-    found = []
+    remaining = {model_claim.claim.number: model_claim for model_claim in tested}
+    questions = []
     for question, names in _QUESTIONS.items():
-        there = {number: left.pop(number) for number in names if number in left}
-        if there:
-            parts = tuple(Part(one.claim, names[n], _text(one)) for n, one in there.items())
-            found.append(Answered(question, parts))
-    for one in left.values():
-        found.append(Answered(f"{one.claim.text}?", (Part(one.claim, "", _text(one)),)))
-    return found
+        present = {number: remaining.pop(number) for number in names if number in remaining}
+        if present:
+            parts = tuple(_part(source, names[number]) for number, source in present.items())
+            questions.append(Answered(question, parts))
+    questions += [Answered(f"{m.claim.text}?", (_part(m, ""),)) for m in remaining.values()]
+    return questions
 
 
-def _text(one: ModelClaim) -> str:
+def _part(source: ModelClaim, name: str) -> Part:
     """Say in one sentence what a claim found about the models of its run."""
-    claim = one.claim
+    claim, text = source.claim, source.claim.plain
     mdm, arm = _side(claim, "MDM"), _side(claim, "ARM")
     if claim.verdict == NOT_TESTABLE:
-        return ""
-    if claim.verdict == UNDECIDED or claim.number not in (STEPS, *_SIDES):
-        return claim.plain
-    if claim.number == STEPS:
-        return _over_steps(one)
-    if not (mdm and arm):
-        return claim.plain
-    told = _SIDES[claim.number][claim.verdict == REFUTED]
-    return told.format(mdm=one.mdm, arm=one.arm, of_mdm=mdm, of_arm=arm)
+        text = ""
+    elif claim.verdict == UNDECIDED:
+        pass
+    elif claim.number == STEPS:
+        text = _over_steps(source)
+    elif claim.number in _SIDES and mdm and arm:
+        template = _SIDES[claim.number][claim.verdict == REFUTED]
+        text = template.format(mdm=source.mdm, arm=source.arm, of_mdm=mdm, of_arm=arm)
+    return Part(claim, name, text)
 
 
-def _over_steps(one: ModelClaim) -> str:
-    where = _layers(one.claim).strip(" ()")
-    if one.claim.verdict == REFUTED:
-        return (
-            f"{one.mdm} keeps its anchors while the answer fills in{where and f' ({where} move)'}."
-        )
-    follows = next((n for n in one.claim.numbers if n.label == FRONTIER), None)
+def _over_steps(source: ModelClaim) -> str:
+    layers = _layers(source.claim).strip(" ()")
+    if source.claim.verdict == REFUTED:
+        moving = layers and f" ({layers} move)"
+        return f"{source.mdm} keeps its anchors while the answer fills in{moving}."
+    frontier = next((n for n in source.claim.numbers if n.label == FRONTIER), None)
     along = ""
-    if follows and follows.low is not None and follows.low > 0:
+    if frontier and frontier.low is not None and frontier.low > 0:
         along = ", with the boundary between revealed and masked text"
     return (
-        f"In {where or 'some layers'} of {one.mdm} the anchor moves while the answer fills in{along}; "
+        f"In {layers or 'some layers'} of {source.mdm} the anchor moves while the answer fills in{along}; "
         "elsewhere one key stays."
     )
 
 
 def _side(claim: Claim, kind: str) -> str:
     """Give the value of one of the two models that a claim compares; "" if it has none."""
-    own = (
-        n for n in claim.numbers if n.label.startswith(f"{kind}: ") and n.unit in ("%", "points")
-    )
-    found = next(own, None)
-    return "" if found is None else short(found.value, found.unit)
+    for number in claim.numbers:
+        if number.label.startswith(f"{kind}: ") and number.unit in ("%", "points"):
+            return format_value(number.value, number.unit)
+    return ""
 
 
 def answer(tested: Iterable[ModelClaim]) -> str:
     """Say where attention floats and where it rests; "" if no such claim was tested."""
-    by_number = {one.claim.number: one for one in tested}
+    by_number = {model_claim.claim.number: model_claim for model_claim in tested}
     moving = [by_number[n] for n in (STEPS, *_COMPARED) if n in by_number]
     parts = []
-    for mdm in dict.fromkeys(one.mdm for one in moving if one.mdm):
-        if clauses := _clauses([one for one in moving if one.mdm == mdm]):
+    for mdm in dict.fromkeys(model_claim.mdm for model_claim in moving if model_claim.mdm):
+        if clauses := _clauses([model_claim for model_claim in moving if model_claim.mdm == mdm]):
             parts.append(f"in {mdm} {'; '.join(clauses)}")
     parts += _sink(by_number.get(SINK))
     if not parts:
@@ -161,28 +158,28 @@ def _clauses(tested: Iterable[ModelClaim]) -> list[str]:
     """Say of one diffusion model where attention moves, where it does not, and where that is undecided."""
     steps: dict[str, str] = {}
     compared: dict[str, dict[str, list[str]]] = {HOLDS: {}, REFUTED: {}, UNDECIDED: {}}
-    for one in tested:
-        verdict, number = one.claim.verdict, one.claim.number
+    for model_claim in tested:
+        verdict, number = model_claim.claim.verdict, model_claim.claim.number
         if number == STEPS:
-            steps[verdict] = _layers(one.claim)
+            steps[verdict] = _layers(model_claim.claim)
         elif verdict in compared:
-            arm = one.arm or "a causal model"
+            arm = model_claim.arm or "a causal model"
             compared[verdict].setdefault(arm, []).append(_COMPARED[number])
     moves = [f"over denoising steps{steps[HOLDS]}"] if HOLDS in steps else []
-    moves += _more(compared[HOLDS])
+    moves += _phrase_comparisons(compared[HOLDS])
     clauses = [f"it moves {', and '.join(moves)}"] if moves else []
     if REFUTED in steps:
         clauses.append(f"it stays over denoising steps{steps[REFUTED]}")
     for arm, where in compared[REFUTED].items():
         clauses.append(f"it moves {' and '.join(where)} no more than in {arm}")
     unknown = [f"over denoising steps{steps[UNDECIDED]}"] if UNDECIDED in steps else []
-    unknown += _more(compared[UNDECIDED])
+    unknown += _phrase_comparisons(compared[UNDECIDED])
     if unknown:
         clauses.append(f"this run cannot tell whether it moves {', or '.join(unknown)}")
     return clauses
 
 
-def _more(compared: Mapping[str, list[str]]) -> list[str]:
+def _phrase_comparisons(compared: Mapping[str, list[str]]) -> list[str]:
     return [f"more than in {arm} {' and '.join(where)}" for arm, where in compared.items()]
 
 
@@ -191,16 +188,18 @@ def _layers(claim: Claim) -> str:
     theta = claim.theta
     if theta is None:
         return ""
-    whole = next((n.unit for n in claim.numbers if n.unit.startswith("of ")), "")
-    if whole and theta.unit == "layers":
-        theta = replace(theta, unit=f"{whole} layers")
-    return f" ({said(theta)})"
+    total = next((n.unit for n in claim.numbers if n.unit.startswith("of ")), "")
+    if total and theta.unit == "layers":
+        theta = replace(theta, unit=f"{total} layers")
+    return f" ({format_number(theta)})"
 
 
-def _sink(one: ModelClaim | None) -> list[str]:
+def _sink(model_claim: ModelClaim | None) -> list[str]:
     """Say whether the causal model rests on its first token; claim 1 compares it with the other model."""
-    if one is None or one.arm is None:
+    if model_claim is None or model_claim.arm is None:
         return []
-    rests = f"{one.arm} rests on its first token"
-    other = one.mdm or "a diffusion model"
-    return {HOLDS: [rests], REFUTED: [f"{rests} no more than {other}"]}.get(one.claim.verdict, [])
+    rests = f"{model_claim.arm} rests on its first token"
+    other = model_claim.mdm or "a diffusion model"
+    return {HOLDS: [rests], REFUTED: [f"{rests} no more than {other}"]}.get(
+        model_claim.claim.verdict, []
+    )

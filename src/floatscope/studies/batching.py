@@ -53,7 +53,7 @@ class Gpu:
         torch.cuda.reset_peak_memory_stats(self._model.device)
         self._before = torch.cuda.memory_allocated(self._model.device)
 
-    def taken(self) -> int:
+    def peak_bytes(self) -> int:
         """Return the largest number of bytes in use since `begin`."""
         return torch.cuda.max_memory_allocated(self._model.device) - self._before
 
@@ -76,11 +76,14 @@ class Batching:
     _per_position: tuple[float, float] | None = None  # bytes on device and host
 
     @classmethod
-    def of(cls, model: Model, wanted: int | None) -> "Batching":
+    def for_model(cls, model: Model, fixed: int | None) -> "Batching":
         """Create the batching of a model; memory is only measured if the whole model is on one GPU."""
         one_gpu = [device.type for device in devices(model.net)] == ["cuda"]
-        whole = model.is_diffusion and model.block is None  # each step forwards every position
-        return cls(wanted, Gpu(model) if one_gpu else None, positions=_BUSY if whole else math.inf)
+        # Whether each step forwards every position.
+        full_forwards = model.is_diffusion and model.block is None
+        return cls(
+            fixed, Gpu(model) if one_gpu else None, positions=_BUSY if full_forwards else math.inf
+        )
 
     def batches(
         self, prompts: Sequence[Encoded], length: int, trace: Tracing
@@ -89,27 +92,27 @@ class Batching:
 
         `length` is the number of tokens generated after a prompt.
         """
-        done = 0
-        while done < len(prompts):
-            batch = list(prompts[done : done + self.size(prompts[done:], length)])
-            found = self._attempt(batch, length, trace)
-            if found is None:
+        start = 0
+        while start < len(prompts):
+            batch = list(prompts[start : start + self.size(prompts[start:], length)])
+            traces = self._attempt(batch, length, trace)
+            if traces is None:
                 continue  # there was too little memory: again, with fewer
             self.sizes.append(len(batch))
-            yield done, found
-            done += len(batch)
+            yield start, traces
+            start += len(batch)
 
     def size(self, prompts: Sequence[Encoded], length: int) -> int:
         """Return how many of these prompts, from the first, are traced together."""
-        most = min(len(prompts), self.limit or len(prompts))
+        limit = min(len(prompts), self.limit or len(prompts))
         if self.fixed is not None:
-            return min(self.fixed, most)
+            return min(self.fixed, limit)
         if self.memory is None or self._per_position is None:
             return 1
         on_device, on_host = self._per_position
         device = _ON_DEVICE * self.memory.free()
         host = min(_ON_HOST * self.memory.host(), _HOST_ROOM) / _AT_ONCE
-        for n in range(most, 1, -1):
+        for n in range(limit, 1, -1):
             longest = length + max(len(prompt.ids) for prompt in prompts[:n])
             positions = n * longest
             fits = positions * on_device <= device and positions * on_host <= host
@@ -122,16 +125,16 @@ class Batching:
             return trace(batch)
         self.memory.begin(anew=self._per_position is None)
         try:
-            found = trace(batch)
+            traces = trace(batch)
         except torch.OutOfMemoryError as error:
             if len(batch) == 1:
                 raise _one_is_too_much(batch[0], length) from error
         else:
             if self._per_position is None:
                 places = len(batch) * (length + max(len(prompt.ids) for prompt in batch))
-                host = sum(one.data.nbytes for one in found)
-                self._per_position = self.memory.taken() / places, host / places
-            return found
+                host = sum(traced.data.nbytes for traced in traces)
+                self._per_position = self.memory.peak_bytes() / places, host / places
+            return traces
         # Not in the handler: until it is left, the error keeps alive what was under way.
         self.limit = len(batch) // 2
         self.memory.release()
@@ -151,7 +154,7 @@ def free_on_host() -> int:
     """Return the bytes of host memory that are available without swapping."""
     try:
         lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
-        said = next(line for line in lines if line.startswith("MemAvailable:"))
-        return int(said.split()[1]) * 1024
+        line = next(line for line in lines if line.startswith("MemAvailable:"))
+        return int(line.split()[1]) * 1024
     except (OSError, StopIteration, ValueError, IndexError):  # not Linux
         return 8_000_000_000

@@ -78,7 +78,7 @@ class Curve:
     verdicts: tuple[str, ...]  # one for each of `deltas`
     delta: float  # as it was registered
     unit: str
-    more: bool  # the claim says that θ is above δ; else below
+    above: bool  # the claim says that θ is above δ; else below
     holds_to: float | None
     refuted_from: float | None
     count: bool = False  # θ is a number of things: the claim holds at `holds_to` too
@@ -110,7 +110,7 @@ class Claim:
     verdict: str
     sentence: str  # what was measured
     numbers: tuple[Number, ...]  # the primary quantity first
-    study: str  # whose it is
+    study: str  # the study that decides it
     plain: str = ""  # the finding in one sentence without numbers
     why: str = ""  # which test decided, or what would
     rule: str = ""  # as it was written down before the run
@@ -135,40 +135,40 @@ class Claim:
             raise ValueError(f"expected a verdict of {', '.join(VERDICTS)}, got {self.verdict!r}")
 
 
-def as_json(thing: "Number | Claim") -> dict[str, Any]:
+def as_json(value: "Number | Claim") -> dict[str, Any]:
     """Convert to plain values, without the sample."""
 
-    def kept(items: Iterable[tuple[str, Any]]) -> dict[str, Any]:
+    def drop_sample(items: Iterable[tuple[str, Any]]) -> dict[str, Any]:
         return {key: value for key, value in items if key != "sample"}
 
-    return asdict(thing, dict_factory=kept)
+    return asdict(value, dict_factory=drop_sample)
 
 
-def said(number: Number) -> str:
+def format_number(number: Number) -> str:
     """Format a number for a sentence: "98.0 % [96.0, 99.0] (null 0.300 %)"; a null of 0 or 1 is left out."""
-    text = short(number.value, number.unit)
+    text = format_value(number.value, number.unit)
     if number.low is not None and number.high is not None and math.isfinite(number.low):
-        low, high = (short(x, number.unit, bare=True) for x in (number.low, number.high))
+        low, high = (format_value(x, number.unit, bare=True) for x in (number.low, number.high))
         text += f" [{low}, {high}]"
     if number.null is not None and math.isfinite(number.null) and number.null not in (0.0, 1.0):
-        text += f" (null {short(number.null, number.unit)})"
+        text += f" (null {format_value(number.null, number.unit)})"
     return text
 
 
-def curve_said(curve: Curve) -> str:
+def describe_curve(curve: Curve) -> str:
     """Say in one sentence for which δ the claim holds and for which it is refuted."""
-    before, after = ("below", "above") if curve.more else ("above", "below")
+    before, after = ("below", "above") if curve.above else ("above", "below")
     before = "up to" if curve.count else before
     parts = []
     if curve.holds_to is not None:
-        parts.append(f"holds for δ {before} {short(curve.holds_to, curve.unit)}")
+        parts.append(f"holds for δ {before} {format_value(curve.holds_to, curve.unit)}")
     if curve.refuted_from is not None:
-        parts.append(f"is refuted for δ {after} {short(curve.refuted_from, curve.unit)}")
+        parts.append(f"is refuted for δ {after} {format_value(curve.refuted_from, curve.unit)}")
     parts.append("is undecided otherwise" if parts else "is undecided for every δ")
-    return f"The claim {', '.join(parts)}. Registered: δ = {short(curve.delta, curve.unit)}."
+    return f"The claim {', '.join(parts)}. Registered: δ = {format_value(curve.delta, curve.unit)}."
 
 
-def short(value: float, unit: str = "", *, bare: bool = False) -> str:
+def format_value(value: float, unit: str = "", *, bare: bool = False) -> str:
     """Format a value with three significant digits and its unit; counts are whole numbers."""
     shown = digits(100 * value if unit in SHARES else value)
     if (unit == "layers" or unit.startswith("of ")) and float(value).is_integer():
@@ -180,14 +180,14 @@ def short(value: float, unit: str = "", *, bare: bool = False) -> str:
     return shown + ("×" if unit == "×" else f" {unit}")
 
 
-def above(number: Number | None, level: float | None) -> bool | None:
+def lies_above(number: Number | None, level: float | None) -> bool | None:
     """Return whether the whole interval is above the level; None if there is no interval."""
     if number is None or number.low is None or level is None or not math.isfinite(number.low):
         return None
     return number.low > level
 
 
-def below(number: Number | None, level: float | None) -> bool | None:
+def lies_below(number: Number | None, level: float | None) -> bool | None:
     """Return whether the whole interval is below the level; None if there is no interval."""
     if number is None or number.high is None or level is None or not math.isfinite(number.high):
         return None

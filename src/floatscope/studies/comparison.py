@@ -18,7 +18,7 @@ from ..engine.plan import differences
 from ..errors import UsageError
 from ..stats.intervals import COUNTS, DIFFERENCES, SHARES, RandomEffects, random_effects_mean
 from ..stats.intervals.means import Bounds
-from .claim import Claim, Number, as_json, short
+from .claim import Claim, Number, as_json, format_value
 from .findings import Findings
 from .gains import TWICE
 from .registration import rules_of
@@ -39,8 +39,8 @@ class Unit:
 
 
 @dataclass(frozen=True)
-class Compared:
-    """One claim in every unit, and over all units."""
+class ClaimComparison:
+    """A claim's result for each unit (a model or a training) and for their mean."""
 
     rule: Rule
     units: tuple[Unit, ...]
@@ -74,7 +74,9 @@ class Compared:
         }
 
 
-def compare(directories: Sequence[Path], numbers: Sequence[str] = ()) -> tuple[Compared, ...]:
+def compare(
+    directories: Sequence[Path], numbers: Sequence[str] = ()
+) -> tuple[ClaimComparison, ...]:
     """Compare the claims of several runs; `numbers` selects claims.
 
     A unit is the first diffusion model and the first causal model of a run, or of an extra run in its
@@ -82,26 +84,26 @@ def compare(directories: Sequence[Path], numbers: Sequence[str] = ()) -> tuple[C
     """
     findings = [Findings(directory) for directory in directories]
     _require_same_rules(findings, numbers)
-    parts = [(one, part) for one in findings for part in (one, *one.extra_runs)]
+    parts = [(main, part) for main in findings for part in (main, *main.extra_runs)]
     names = _names(parts)
     by_claim: dict[str, list[Unit]] = {}
     rules: dict[str, Rule] = {}
     for (_, part), name in zip(parts, names, strict=True):
         for study in part.studies:
-            known = {rule.number: rule for rule in study.rules}
+            rules_by_number = {rule.number: rule for rule in study.rules}
             for claim in part.claims[study.name]:
-                if claim.number in known and (not numbers or claim.number in numbers):
-                    rules.setdefault(claim.number, known[claim.number])
-                    unit = Unit(name, claim, _weights(part, known[claim.number]))
+                if claim.number in rules_by_number and (not numbers or claim.number in numbers):
+                    rules.setdefault(claim.number, rules_by_number[claim.number])
+                    unit = Unit(name, claim, _weights(part, rules_by_number[claim.number]))
                     by_claim.setdefault(claim.number, []).append(unit)
     if unknown := [number for number in numbers if number not in rules]:
         raise UsageError(
             f"no run has a claim {unknown[0]}", f"There are: {', '.join(rules) or 'none'}."
         )
-    return tuple(_compared(rules[number], units) for number, units in by_claim.items())
+    return tuple(_compare_claim(rules[number], units) for number, units in by_claim.items())
 
 
-def _compared(rule: Rule, units: Iterable[Unit]) -> Compared:
+def _compare_claim(rule: Rule, units: Iterable[Unit]) -> ClaimComparison:
     units = tuple(units)
     measured = [unit for unit in units if _error(unit.claim.theta, rule) is not None]
     deltas = {unit.claim.curve.delta for unit in measured if unit.claim.curve}
@@ -113,28 +115,28 @@ def _compared(rule: Rule, units: Iterable[Unit]) -> Compared:
             "listed side by side without a verdict."
         )
     elif len(deltas) > 1:
-        shown = ", ".join(short(delta, rule.unit) for delta in sorted(deltas))
+        shown = ", ".join(format_value(delta, rule.unit) for delta in sorted(deltas))
         why = f"Units have different smallest effects (δ = {shown}): listed without a verdict."
     elif twice:
-        same = [unit.name for unit in measured if unit.weights == twice[0]]
-        why = f"{' and '.join(same)} have the same weights and are one unit: listed without a verdict."
+        names = [unit.name for unit in measured if unit.weights == twice[0]]
+        why = f"{' and '.join(names)} have the same weights and are one unit: listed without a verdict."
     if why:
-        return Compared(rule, units, None, None, "", why)
+        return ClaimComparison(rule, units, None, None, "", why)
     rule = replace(rule, delta=deltas.pop() if deltas else rule.delta)
     effects = _effects([unit.claim.theta for unit in measured], rule)
     control = _effects([unit.claim.control for unit in measured], rule)
     mean = _number(rule, effects)
     of_mean = replace(rule, count=False)  # the mean of counts is none
     verdict, why = outcome(of_mean, mean, _number(rule, control), plan=False)
-    return Compared(rule, units, mean, effects, verdict, why)
+    return ClaimComparison(rule, units, mean, effects, verdict, why)
 
 
 def _effects(several: Sequence[Number | None], rule: Rule) -> RandomEffects | None:
     """Compute the random-effects mean over units; None if a unit has no interval."""
-    known = [(n.value, error) for n in several if n and (error := _error(n, rule)) is not None]
-    if len(known) < len(several):
+    estimates = [(n.value, error) for n in several if n and (error := _error(n, rule)) is not None]
+    if len(estimates) < len(several):
         return None
-    values, errors = np.array(known, float).T
+    values, errors = np.array(estimates, float).T
     bounds = _OTHER_RANGES.get(rule.number, _RANGES.get(rule.unit))  # not every unit has any
     return random_effects_mean(values, errors, level=rule.level, bounds=bounds)
 
@@ -171,8 +173,8 @@ def _names(parts: Sequence[tuple[Findings, Findings]]) -> list[str]:
     """Name the models of each unit, with the run's directory and its part if several have the same name."""
     models = [" and ".join(filter(None, (part.mdm, part.arm))) for _, part in parts]
     where = [
-        "/".join(filter(None, (one.run.directory.name, part.label))) or str(one.run.directory)
-        for one, part in parts
+        "/".join(filter(None, (main.run.directory.name, part.label))) or str(main.run.directory)
+        for main, part in parts
     ]
     names = [
         f"{place}: {name}" if models.count(name) > 1 else name
@@ -184,16 +186,16 @@ def _names(parts: Sequence[tuple[Findings, Findings]]) -> list[str]:
 def _require_same_rules(findings: Sequence[Findings], numbers: Sequence[str]) -> None:
     """Refuse runs that were registered with different rules."""
     first: dict[str, tuple[Findings, dict[str, Any]]] = {}
-    for one in findings:
-        if one.registered is None:
+    for main in findings:
+        if main.registered is None:
             continue
-        for number, rule in rules_of(one.registered.registration).items():
+        for number, rule in rules_of(main.registered.registration).items():
             if numbers and number not in numbers:
                 continue
-            before, known = first.setdefault(number, (one, rule))
-            if found := list(differences(known, rule, f"claim {number}")):
+            before, first_rule = first.setdefault(number, (main, rule))
+            if conflicts := list(differences(first_rule, rule, f"claim {number}")):
                 raise UsageError(
-                    f"{before.run.directory} and {one.run.directory} were registered with different "
-                    f"rules: {found[0].replace(' asked now', ' in the second')}",
+                    f"{before.run.directory} and {main.run.directory} were registered with different "
+                    f"rules: {conflicts[0].replace(' asked now', ' in the second')}",
                     "Run both with one version of Floatscope, or choose claims that agree with --claim.",
                 )

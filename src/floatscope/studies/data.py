@@ -18,10 +18,10 @@ Read = tuple[tuple[Record, ...], list[str]]  # records, and what could not be re
 
 def read_data(request: Request, folder: Path = Path()) -> Read:
     """Read the records of a request's file, whose path begins at `folder`, or of its named task."""
-    most = [questions_of(setting, request) for setting in settings_of(request).values()]
-    wanted = max(request.limit, request.questions + held_out(request), *most)
+    counts = [questions_of(setting, request) for setting in settings_of(request).values()]
+    n_records = max(request.limit, request.questions + held_out(request), *counts)
     if is_named(request.data):
-        records = named_records(request.data, wanted + request.skip, request.seed)
+        records = named_records(request.data, n_records + request.skip, request.seed)
         return records[request.skip :], []
     # Distractors are drawn from all records, so all are read.
     path = located(request.data, folder)
@@ -38,21 +38,21 @@ def read_data(request: Request, folder: Path = Path()) -> Read:
 
 
 def too_few(
-    request: Request, records: Sequence[Record], setting: Setting | None = None, held: int = 0
+    request: Request, records: Sequence[Record], setting: Setting | None = None, reserved: int = 0
 ) -> UsageError:
     """Return the error that the data hold too few records for a setting or, without one, for tracing."""
-    there = f"{request.data} holds {len(records)} usable records"
-    if held:
+    supply = f"{request.data} holds {len(records)} usable records"
+    if reserved:
         return UsageError(
-            f"{there}, {request.questions} are to be asked and {held} more to choose heads by",
+            f"{supply}, {request.questions} are to be asked and {reserved} more to choose heads by",
             "Lower --questions, or give more data.",
         )
     if setting is None:
         return UsageError(
-            f"{there}, {request.limit} are wanted", "Lower --limit, or give more data."
+            f"{supply}, {request.limit} are wanted", "Lower --limit, or give more data."
         )
     return UsageError(
-        f"{there}, {questions_of(setting, request)} are to be asked",
+        f"{supply}, {questions_of(setting, request)} are to be asked",
         "Lower --questions and knowledge.gain_questions, or give more data.",
     )
 

@@ -58,7 +58,7 @@ def is_demo(request: Request) -> bool:
 
 def _request(*extra_runs: dict[str, Any]) -> Request:
     # Answers of a few tokens have no states to compare: `movement` is asked of long texts alone.
-    short = tuple(n for n in by_default(STUDIES.own) if n not in MOVEMENT["studies"])
+    short = tuple(n for n in by_default(STUDIES.builtin) if n not in MOVEMENT["studies"])
     return request_of({"studies": short, **DEMO, "extra_runs": list(extra_runs)})
 
 

@@ -66,21 +66,21 @@ def dots(
     return figure
 
 
-def of_measure(evidence: Evidence, key: str, title: str, alt: str) -> list[Picture]:
+def draw_measure(evidence: Evidence, key: str, title: str, alt: str) -> list[Picture]:
     """Return a measure's figure for every model, with its untrained control drawn lightly.
 
     The figures share their scales.
     """
     controls = {model: evidence.control(key, model) for model in evidence.models}
-    found = {
+    shown = {
         model: replace(result, control=controls[model])
         for model, result in evidence.results(key).items()
     }
     pictures = []
-    for model in found:
+    for model in shown:
         beside = "" if controls[model] is None else " Light crosses: the untrained control."
         words = f"{alt} Model: {model}.{beside}"
-        draw = partial(_on_shared_scales, found, model)
+        draw = partial(_on_shared_scales, shown, model)
         pictures.append(Picture(f"{key}-{slug(model)[-40:]}", f"{title}: {model}", words, draw))
     return pictures
 
@@ -91,7 +91,7 @@ def _on_shared_scales(results: Mapping[str, Result], model: str) -> Figure:
     return figures[model]
 
 
-def of_answers(
+def draw_answers(
     evidence: Evidence, settings: Sequence[str], name: str, title: str, alt: str
 ) -> Picture:
     """Return a figure with the share of right answers in each setting, for every model."""

@@ -44,12 +44,12 @@ def require_possible(
     for part in parts:
         _something(part)
         _samplers(part)  # torch is imported here
-    here = [
+    readable_parts = [
         part
         for part in parts
         if not elsewhere or is_named(part.data) or exists(located(part.data, folder))
     ]
-    for part, read in [(part, _read(part, folder)) for part in here]:
+    for part, read in [(part, _read(part, folder)) for part in readable_parts]:
         _prompts(part, read, specs, folder)
 
 
@@ -117,20 +117,20 @@ def _prompts(request: Request, read: Read, specs: dict[str, ModelSpec], folder: 
         if outline is None:
             continue
         worker.sampler(outline).check(outline)
-        for asked in [] if request.skip_bad else _asked(worker, outline):
-            for record in longest(asked.records):
+        for prompt_set in [] if request.skip_bad else _prompt_sets(worker, outline):
+            for record in longest(prompt_set.records):
                 fitting(
                     outline,
                     record,
-                    condition=asked.condition,
+                    condition=prompt_set.condition,
                     template=worker.template,
-                    pool=asked.pool,
-                    length=asked.length,
-                    added=asked.added,
+                    pool=prompt_set.pool,
+                    length=prompt_set.length,
+                    added=prompt_set.added,
                 )
 
 
-class _Asked(NamedTuple):
+class _PromptSet(NamedTuple):
     """Records that become prompts in the same way."""
 
     records: tuple[Record, ...]
@@ -140,39 +140,41 @@ class _Asked(NamedTuple):
     added: int = 0
 
 
-def _asked(worker: "ShardWorker", model: ModelFacts) -> Iterator[_Asked]:
+def _prompt_sets(worker: "ShardWorker", model: ModelFacts) -> Iterator[_PromptSet]:
     """Yield what is traced and asked, once for all settings with the same prompts."""
     from ..interventions.parse import intervention_of
     from ..tasks.asking import budget
 
     request = worker.request
-    every: dict[tuple[str, str, int, int], _Asked] = {}
+    prompt_sets: dict[tuple[str, str, int, int], _PromptSet] = {}
     if measures_of(request) or request.view:
         condition = condition_of(request.traced_as, request.seed)
         traced = worker.records[: request.limit]
-        yield _Asked(traced, condition, worker.pool, worker.sampler(model).length)
+        yield _PromptSet(traced, condition, worker.pool, worker.sampler(model).length)
     if experiments_of(request):
-        if len(worker.records) < request.questions + (held := held_out(request)):
-            raise too_few(request, worker.records, held=held)
-        taken = worker.records[: request.questions + held]
+        if len(worker.records) < request.questions + (reserved := held_out(request)):
+            raise too_few(request, worker.records, reserved=reserved)
+        records = worker.records[: request.questions + reserved]
         condition = condition_of(request.asked_as, request.seed)
-        yield _Asked(taken, condition, worker.pool, worker.sampler(model).length)
+        yield _PromptSet(records, condition, worker.pool, worker.sampler(model).length)
     for setting in settings_of(request).values():
         sampler, everyone = worker.sampler(model, setting), worker.people(setting)
-        many = questions_of(setting, request)
+        n_questions = questions_of(setting, request)
         if sampler is None or gold_is_missing(setting, everyone):
             continue
-        if len(everyone) < many:
+        if len(everyone) < n_questions:
             raise too_few(request, everyone, setting)
         condition = condition_of(setting.condition, request.seed)
         edit = setting.intervention.format(first="0:1", last="0:1")  # adds the same in any layer
-        one = _Asked(
-            everyone[:many],
+        prompt_set = _PromptSet(
+            everyone[:n_questions],
             condition,
             worker.pool_of(setting, everyone),
             budget(sampler, condition).length,
             intervention_of(edit).adds if edit else 0,
         )
         # Settings that hide columns differ in nothing that makes a prompt longer.
-        every[setting.people, setting.condition, many, one.length + one.added] = one
-    yield from every.values()
+        prompt_sets[
+            setting.people, setting.condition, n_questions, prompt_set.length + prompt_set.added
+        ] = prompt_set
+    yield from prompt_sets.values()

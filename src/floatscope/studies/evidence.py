@@ -24,7 +24,7 @@ from ..scenes.codec import put_arrays
 from ..stats.intervals import DIFFERENCES, SHARES, pair
 from ..tasks import cut
 from ..tasks.record import Asks
-from ..tasks.scores import counted
+from ..tasks.scores import matched_answer
 from ..trace import Trace
 from ..untrusted import encodable
 from .claim import Number
@@ -64,16 +64,16 @@ class Evidence:
         spec = ModelSpec.parse(model)
         if spec.name or spec.where.startswith(("pair/", "twin/")):
             return spec.name or spec.where
-        own = spec.where if spec.adapter is None else f"{spec.where} + {spec.adapter}"
+        plain_name = spec.where if spec.adapter is None else f"{spec.where} + {spec.adapter}"
         called = str(self._about(model)["name"])
-        if called != own:
+        if called != plain_name:
             return called
         paths = [part for part in (spec.where, spec.adapter) if part]
         return " + ".join(Path(part.rstrip("/")).name or part for part in paths)
 
     def _about(self, model: str) -> dict[str, Any]:
-        own = (shard for shard in self.plan.shards if shard.spec["model"] == model)
-        trained = (shard for shard in own if shard.spec.get("control") is None)
+        shards = (shard for shard in self.plan.shards if shard.spec["model"] == model)
+        trained = (shard for shard in shards if shard.spec.get("control") is None)
         if (shard := next(trained, None)) is None:
             raise RunError(f"{self.run.directory} holds no shard of {model}", "Copy the run again.")
         return dict(self._meta(shard)["model"])
@@ -103,11 +103,11 @@ class Evidence:
     @cached_property
     def _frequencies(self) -> str | None:
         """The file of token frequencies, here or where the run was made."""
-        given = self.request.frequencies
-        if given is None or Path(given).exists():
-            return given
-        about = (self.run.asked() or {}).get("about", {})
-        return located(given, Path(str(about.get("folder", ""))))
+        path = self.request.frequencies
+        if path is None or Path(path).exists():
+            return path
+        about = (self.run.read_request() or {}).get("about", {})
+        return located(path, Path(str(about.get("folder", ""))))
 
     # Measures
 
@@ -131,8 +131,8 @@ class Evidence:
 
     def controls(self, key: str, model: str | None) -> list[Result]:
         """Return a measure's result for each untrained control."""
-        every = (self.result(key, model, control=seed) for seed in self.request.control_seeds)
-        return [result for result in every if result is not None]
+        results = (self.result(key, model, control=seed) for seed in self.request.control_seeds)
+        return [result for result in results if result is not None]
 
     def _result(self, key: str, model: str | None, domain: str, weights: Weights) -> Result | None:
         if model is None:
@@ -140,13 +140,13 @@ class Evidence:
         place = (key, model, domain, weights)
         if place not in self._results:
             read = list(self._read([key], model, domain, weights))
-            self._results[place] = self._found(key, model, read, weights)
+            self._results[place] = self._summarise(key, model, read, weights)
         return self._results[place]
 
     def results(self, key: str, domain: str = QUESTIONS) -> dict[str, Result]:
         """Return a measure's result for every model that has one, by the model's name."""
-        every = {model: self.result(key, model, domain) for model in self.models}
-        return {model: result for model, result in every.items() if result is not None}
+        results = {model: self.result(key, model, domain) for model in self.models}
+        return {model: result for model, result in results.items() if result is not None}
 
     def paired(
         self, key: str, value: str, a: str | Result | None, b: str | Result | None
@@ -156,8 +156,10 @@ class Evidence:
         Arrays are (prompt, …). A prompt that was traced under several controls is averaged. None if a result
         or a common prompt is missing.
         """
-        both = [self.result(key, one) if isinstance(one, str) else one for one in (a, b)]
-        values = [r.examples[value] for r in both if r is not None and value in r.examples]
+        results = [
+            self.result(key, source) if isinstance(source, str) else source for source in (a, b)
+        ]
+        values = [r.examples[value] for r in results if r is not None and value in r.examples]
         return by_example(values[0], values[1]) if len(values) == 2 else None
 
     def gather(self) -> None:
@@ -172,16 +174,18 @@ class Evidence:
             (QUESTIONS, seeds, [seeds, *((seed,) for seed in seeds)]),  # together, and one by one
         ]
         for model in self.models:
-            for domain, weights, wanted in parts:
-                known = self._results
-                keys = [k for k in self.measures if (k, model, domain, weights) not in known]
+            for domain, weights, groups in parts:
+                cached = self._results
+                keys = [k for k in self.measures if (k, model, domain, weights) not in cached]
                 read = list(self._read(keys, model, domain, weights)) if keys else []
                 for key in keys:
-                    for some in wanted:
-                        place = (key, model, domain, some)
-                        self._results[place] = self._found(key, model, read, some)
+                    for group in groups:
+                        place = (key, model, domain, group)
+                        self._results[place] = self._summarise(key, model, read, group)
 
-    def _found(self, key: str, model: str, read: list[Values], weights: Weights) -> Result | None:
+    def _summarise(
+        self, key: str, model: str, read: list[Values], weights: Weights
+    ) -> Result | None:
         """Return a measure's result over examples from `_read`; None if a control lacks the measure."""
         examples = [values[key] for seed, values in read if seed in weights and key in values]
         if not examples:
@@ -207,8 +211,8 @@ class Evidence:
                 for example in self._meta(shard)["examples"]
                 if (seed := example.get("control", spec.get("control"))) in weights
             ]
-            wanted = tuple(name for _, names in examples for name in names.values())
-            data = self.run.read(shard.id, wanted).data
+            datasets = tuple(name for _, names in examples for name in names.values())
+            data = self.run.read(shard.id, datasets).data
             for seed, names in examples:
                 yield seed, {key: data[name] for key, name in names.items()}
 
@@ -226,31 +230,31 @@ class Evidence:
 
     def _scores(self, setting: str, model: str | None) -> dict[str, np.ndarray] | None:
         lines: list[dict[str, Any]] = []
-        for shard in self._asked(setting, model):
+        for shard in self._ask_shards(setting, model):
             lines += self._meta(shard)["rows"]
         if not lines:
             return None
-        kept = (
+        keys = (
             "id exact_match contains f1 steps prediction question cluster masks cut known".split()
         )
         scores = ("exact_match", "contains", "f1")  # None where one has no meaning
-        told = {
+        columns = {
             key: np.array([line[key] for line in lines], float if key in scores else None)
-            for key in kept
+            for key in keys
         }
         why = [
-            counted(line["prediction"], line["answers"]) if line["contains"] else ""
+            matched_answer(line["prediction"], line["answers"]) if line["contains"] else ""
             for line in lines
         ]
-        told["gold"] = np.array([BETWEEN.join(line["answers"]) for line in lines], None)
-        return told | {"counted": np.array(why, None)}
+        columns["gold"] = np.array([BETWEEN.join(line["answers"]) for line in lines], None)
+        return columns | {"counted": np.array(why, None)}
 
     def cut_note(self, setting: str, model: str | None) -> str:
         """Say how many of a setting's answers were cut off by their length; "" if none, or if unknown."""
         answers = self.answers(setting, model) or {}
         if "cut" not in answers or not cut.count(answers["cut"]):
             return ""
-        return cut.said(answers["cut"], int(answers["masks"][0]))
+        return cut.describe(answers["cut"], int(answers["masks"][0]))
 
     def cut_off(self, settings: Sequence[str], *models: str | None) -> str:
         """Return the reason why answers that were cut off bar a claim; "" if they do not.
@@ -272,7 +276,7 @@ class Evidence:
                     return f"{model}, {setting}: {note}. {cut.REMEDY}"
         return ""
 
-    def _asked(self, setting: str, model: str | None) -> list[Shard]:
+    def _ask_shards(self, setting: str, model: str | None) -> list[Shard]:
         return [
             shard
             for shard in self.plan.shards
@@ -283,15 +287,15 @@ class Evidence:
 
     def hidden(self, setting: str, model: str | None) -> tuple[float, float] | None:
         """Return what a masking hid, mean over questions: share of a masked head's attention, and columns."""
-        said = [
+        pairs = [
             (line["hidden_share"], line["hidden_columns"])
-            for shard in self._asked(setting, model)
+            for shard in self._ask_shards(setting, model)
             for line in self._meta(shard)["rows"]
             if "hidden_share" in line
         ]
-        if not said:
+        if not pairs:
             return None
-        share, columns = np.mean(said, axis=0)
+        share, columns = np.mean(pairs, axis=0)
         return float(share), float(columns)
 
     def right(
@@ -313,7 +317,7 @@ class Evidence:
             clusters=answers.get("cluster"),
         )
 
-    def apart(
+    def accuracy_difference(
         self,
         setting: str,
         base: str,
@@ -347,13 +351,13 @@ class Evidence:
 
     def gap_by_id(self, setting: str, base: str, model: str | None) -> dict[str, float]:
         """Return the difference between two settings by question id."""
-        both = self._both(setting, base, model)
-        if both is None:
+        paired = self._paired_answers(setting, base, model)
+        if paired is None:
             return {}
-        ids, a, b = both
+        ids, a, b = paired
         return dict(zip(ids, a - b, strict=True))
 
-    def _both(
+    def _paired_answers(
         self, setting: str, base: str, model: str | None
     ) -> tuple[list[str], np.ndarray, np.ndarray] | None:
         """Return the ids of the questions asked in both settings, and whether each was answered right."""
@@ -373,7 +377,7 @@ class Evidence:
     def _order(self, setting: str, model: str | None) -> Result | None:
         decodings: list[SimpleNamespace] = []
         ends = None
-        for shard in self._asked(setting, model):
+        for shard in self._ask_shards(setting, model):
             meta, output = self._meta(shard), self.run.read(shard.id)
             ends = meta.get("end_ids", ends)
             answers = (output.data.get(str(i)) for i in range(len(meta["rows"])))
@@ -398,11 +402,11 @@ class Evidence:
         """List the examples that the viewer shows: model, example, shard, index."""
         label = {name: label for label, name in self.asked_for.items()}
         return [
-            (label[shard.spec["model"]], one["id"], shard.id, one["index"])
+            (label[shard.spec["model"]], example["id"], shard.id, example["index"])
             for shard in self.plan.shards
             if shard.spec["kind"] == "trace" and shard.spec["start"] < self.request.view
-            for one in self._meta(shard)["examples"]
-            if "scenes" in one
+            for example in self._meta(shard)["examples"]
+            if "scenes" in example
         ]
 
     def scene(
@@ -423,18 +427,19 @@ class Evidence:
         return scene | {"model": scene["model"] | {"model": labels.get(model, model)}}
 
     def _example(self, shard: str, index: int) -> dict[str, Any]:
-        every = read_meta(self.run, shard, "trace")["examples"]
-        return next(one for one in every if one["index"] == index)  # the model's own come first
+        examples = read_meta(self.run, shard, "trace")["examples"]
+        # Examples of the model itself come before those of controls.
+        return next(example for example in examples if example["index"] == index)
 
     def trace(self, shard: str, index: int) -> Trace:
         """Load the complete trace of a viewed example, which a run with `keep_traces` stores."""
-        kept = self._example(shard, index).get("trace")
-        if not isinstance(kept, str) or Path(kept).name != kept:
+        file_name = self._example(shard, index).get("trace")
+        if not isinstance(file_name, str) or Path(file_name).name != file_name:
             raise RunError(
                 f"{self.run.directory} holds no trace of example {index}",
                 "Run the study with --keep-traces.",
             )
-        return Trace.load(self.run.directory / TRACES / kept)
+        return Trace.load(self.run.directory / TRACES / file_name)
 
     @property
     def left_out(self) -> list[dict[str, Any]]:

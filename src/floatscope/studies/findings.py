@@ -49,42 +49,41 @@ class Findings(Evidence):
 
     def __init__(self, directory: Path | str) -> None:
         run = Run(directory)
-        asked = run.asked()
-        if asked is None:
+        description = run.read_request()
+        if description is None:
             raise RunError(
                 f"{directory} holds no run", "Make one with `floatscope study` or `demo`."
             )
         manifest = run.manifest()
         if manifest is None:
             raise RunError(
-                f"the run in {directory} is not finished", "Go on with it: --resume, same --out."
+                f"the run in {directory} is not finished",
+                "Continue it with --resume and the same --out.",
             )
-        request = request_of(asked["request"], str(directory))
+        request = request_of(description["request"], str(directory))
         unknown = [name for name in request.studies if name not in STUDIES]
         if unknown:
-            # A plugin is never imported because a directory names it: it may be anyone's.
+            # A plugin is never imported because a directory names it: its author is unknown.
             plugins = " ".join(f"--plugin {plugin}" for plugin in request.plugins)
             remedy = (
-                f"It came with {plugins}: say so again."
-                if plugins
-                else "Use the version that ran it."
+                f"Load its plugins again: {plugins}." if plugins else "Use the version that ran it."
             )
-            what = f"holds a study {unknown[0]!r}, which is not known here"
-            rest = tuple(name for name in request.studies if name in STUDIES)
-            if not rest:
-                raise RunError(f"{directory} {what}", remedy)
-            request = request.model_copy(update={"studies": rest})
-            self.missing = f"The run {what}: it is left out. {remedy}"
+            reason = f"holds an unknown study {unknown[0]!r}"
+            known_studies = tuple(name for name in request.studies if name in STUDIES)
+            if not known_studies:
+                raise RunError(f"{directory} {reason}", remedy)
+            request = request.model_copy(update={"studies": known_studies})
+            self.missing = f"The run {reason}: it is left out. {remedy}"
         self.registered = registered(run)
-        whole = _as_run(run, request)
-        super().__init__(run, request, part_of(whole, 0), _measured(request))
+        full_plan = _as_run(run, request)
+        super().__init__(run, request, part_of(full_plan, 0), _measured(request))
         self.extra_runs = tuple(
-            _ExtraRun(run, extra, part_of(whole, number), self)
+            _ExtraRun(run, extra, part_of(full_plan, number), self)
             for number, extra in enumerate(request.extra_runs, 1)
         )
 
     registered: Registered | None = None  # what was written down before the run
-    missing = ""  # a study of the run that is not known here, and what to do
+    missing = ""  # the notice about an unknown study of the run
     label = ""  # of an extra run: names its sections, such as "twin/mdm on long:continuation"
 
     @property
@@ -109,14 +108,14 @@ class Findings(Evidence):
     def claims(self) -> dict[str, tuple[Claim, ...]]:
         """The claims by study, with their verdicts; each says which models and prompts it is about."""
         self.gather()
-        found = {}
+        by_study = {}
         for study in self.studies:
             rules = {rule.number: rule for rule in study.rules}
-            found[study.name] = tuple(
+            by_study[study.name] = tuple(
                 replace(claim, scope=scope_of(claim, rules.get(claim.number), self))
                 for claim in study.claims(self)
             )
-        return found
+        return by_study
 
     @cached_property
     def verdicts(self) -> tuple[Claim, ...]:
@@ -125,12 +124,15 @@ class Findings(Evidence):
         A claim that the main run cannot test comes from the first extra run that can.
         """
         several: dict[str, list[Claim]] = {}
-        own = (claim for claims in self.claims.values() for claim in claims)
-        for claim in (*own, *(claim for part in self.extra_runs for claim in part.verdicts)):
+        main_claims = (claim for claims in self.claims.values() for claim in claims)
+        for claim in (
+            *main_claims,
+            *(claim for part in self.extra_runs for claim in part.verdicts),
+        ):
             several.setdefault(claim.number, []).append(claim)
         chosen = (
-            next((claim for claim in same if claim.verdict != NOT_TESTABLE), same[0])
-            for same in several.values()
+            next((claim for claim in candidates if claim.verdict != NOT_TESTABLE), candidates[0])
+            for candidates in several.values()
         )
         return tuple(sorted(chosen, key=lambda claim: _order(claim.number)))
 
@@ -152,7 +154,12 @@ class Findings(Evidence):
     def source(self, claim: Claim) -> "Findings":
         """Return the run that a claim comes from: this run or an extra run."""
         return next(
-            (part for part in self.extra_runs if any(claim is own for own in part.verdicts)), self
+            (
+                part
+                for part in self.extra_runs
+                if any(claim is verdict for verdict in part.verdicts)
+            ),
+            self,
         )
 
     @cached_property
@@ -164,20 +171,22 @@ class Findings(Evidence):
     def tables(self) -> dict[str, pd.DataFrame]:
         """All tables by name: one row per value, with its null and interval."""
         self.gather()
-        made: dict[str, pd.DataFrame] = {}
+        tables: dict[str, pd.DataFrame] = {}
         for key in self.measures:
             frames = []
             for domain, weights in ((QUESTIONS, TRAINED), (PROSE, TRAINED), (QUESTIONS, PERMUTED)):
                 for model in self.models:
-                    own = weights == TRAINED
-                    result = self.result(key, model, domain) if own else self.control(key, model)
+                    is_trained = weights == TRAINED
+                    result = (
+                        self.result(key, model, domain) if is_trained else self.control(key, model)
+                    )
                     if result is not None:
                         frame = result.table().assign(model=model)
                         frame.insert(1, "domain", domain)
                         frame.insert(2, "weights", weights)
                         frames.append(frame)
             if frames:
-                made[key] = pd.concat(frames, ignore_index=True)
+                tables[key] = pd.concat(frames, ignore_index=True)
         answers, orders = [], []
         for name, setting in settings_of(self.request).items():
             for model in self.models:
@@ -197,10 +206,10 @@ class Findings(Evidence):
                     orders.append(table)
         for name, frames in ((ANSWERS, answers), (ORDER, orders)):
             if frames:
-                made[name] = pd.concat(frames, ignore_index=True)
+                tables[name] = pd.concat(frames, ignore_index=True)
         for study in self.studies:
-            made |= study.tables(self)
-        return made
+            tables |= study.tables(self)
+        return tables
 
     @property
     def notes(self) -> list[str]:
@@ -230,9 +239,9 @@ class Findings(Evidence):
         for model in self.models:
             cut_off = [s for s in settings_of(self.request) if self.cut_off((s,), model)]
             if cut_off:
-                some = "; ".join(f"{s}: {self.cut_note(s, model)}" for s in cut_off[:_NAMED])
-                more = f"; and {len(cut_off) - _NAMED} more settings" * (len(cut_off) > _NAMED)
-                lines.append(f"{model}: most answers were cut off ({some}{more}). {REMEDY}")
+                examples = "; ".join(f"{s}: {self.cut_note(s, model)}" for s in cut_off[:_NAMED])
+                suffix = f"; and {len(cut_off) - _NAMED} more settings" * (len(cut_off) > _NAMED)
+                lines.append(f"{model}: most answers were cut off ({examples}{suffix}). {REMEDY}")
         return lines
 
     @cached_property
@@ -247,7 +256,7 @@ class Findings(Evidence):
                 if "gold" in answers:
                     pairs = zip(answers["id"], answers["gold"], strict=True)
                     golds |= {str(id): str(gold).split(BETWEEN) for id, gold in pairs}
-        return alternatives.said(golds)
+        return alternatives.describe(golds)
 
     def summary(self) -> dict[str, Any]:
         """Return the main results: models, claims with verdicts, findings, accuracies, what was left out."""
@@ -288,8 +297,8 @@ class _ExtraRun(Findings):
     def label(self) -> str:  # type: ignore[override]
         """Models and data, with a number if two extra runs would have the same file names."""
         subject = _subject(self)
-        same = [run for run in self._main.extra_runs if slug(_subject(run)) == slug(subject)]
-        return f"{subject} ({same.index(self) + 1})" if len(same) > 1 else subject
+        namesakes = [run for run in self._main.extra_runs if slug(_subject(run)) == slug(subject)]
+        return f"{subject} ({namesakes.index(self) + 1})" if len(namesakes) > 1 else subject
 
     @cached_property
     def claims(self) -> dict[str, tuple[Claim, ...]]:
@@ -311,29 +320,32 @@ def _measured(request: Request) -> dict[str, Measure]:
 
 
 def _as_run(run: Run, request: Request) -> Plan:
-    """The plan that was run. Where a study of it is not known here, questions are asked in fewer settings:
-    then a shard of answers says itself which setting it holds."""
+    """Return the plan that was run.
+
+    If one of its studies is not installed, the plan has fewer settings; a shard of answers then names its own
+    setting.
+    """
     manifest = run.manifest() or {"result": {"shards": []}}
     lying = {shard["shard"] for shard in manifest["result"]["shards"]}
     try:
-        # so many more of studies that are not known here
-        now = plan(request, most=2 * len(lying) + 1000)
+        # room for the shards of studies that are not installed
+        full_plan = plan(request, limit=2 * len(lying) + 1000)
     except UsageError as error:
         raise RunError(
-            f"{run.directory / 'run.json'}: {error.what}; manifest.json lists {len(lying)} shards",
+            f"{run.directory / 'run.json'}: {error.problem}; manifest.json lists {len(lying)} shards",
             "One of the two is damaged: copy the run again.",
         ) from error
-    same = (run.asked() or {}).get("fingerprint") == now.fingerprint
-    if same and lying == {shard.id for shard in now.shards}:
-        return now
-    shards = [s for s in now.shards if s.spec["kind"] != "ask" and s.id in lying]
+    is_unchanged = (run.read_request() or {}).get("fingerprint") == full_plan.fingerprint
+    if is_unchanged and lying == {shard.id for shard in full_plan.shards}:
+        return full_plan
+    shards = [s for s in full_plan.shards if s.spec["kind"] != "ask" and s.id in lying]
     for name in sorted(lying):
-        asked = re.fullmatch(r"ask-(\d{1,3})-.*", name)
-        if asked and int(asked[1]) < len(request.models):
+        match = re.fullmatch(r"ask-(\d{1,3})-.*", name)
+        if match and int(match[1]) < len(request.models):
             setting = read_meta(run, name, "ask")["setting"]["name"]
-            spec = {"kind": "ask", "model": request.models[int(asked[1])], "setting": setting}
+            spec = {"kind": "ask", "model": request.models[int(match[1])], "setting": setting}
             shards.append(Shard(name, spec))
-    return Plan(now.request, now.worker, tuple(shards))
+    return Plan(full_plan.request, full_plan.worker, tuple(shards))
 
 
 def _order(number: str) -> tuple[int, str]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from jaxtyping import Bool, Float
 
-from .claim import Number, short
+from .claim import Number, format_value
 from .numbers import number
 from .verdict import LITERATURE, level_of
 
@@ -29,21 +29,21 @@ def aligned(tables: Sequence[Columns]) -> list[dict[str, np.ndarray]]:
     """Return the questions that all tables share, in the order of the first table."""
     places = []
     for table in tables:
-        at = {str(name): i for i, name in enumerate(table["id"])}
-        if len(at) < len(table["id"]):
+        row_of = {str(name): i for i, name in enumerate(table["id"])}
+        if len(row_of) < len(table["id"]):
             names = list(map(str, table["id"]))
             twice = next(name for name in names if names.count(name) > 1)
             raise Unpaired(
                 f"The id {twice!r} stands for several questions: give every record an id of its own."
             )
-        places.append(at)
-    common = [name for name in places[0] if all(name in at for at in places)]
+        places.append(row_of)
+    common = [name for name in places[0] if all(name in row_of for row_of in places)]
     if not common:
         raise Unpaired("No question was asked of both models, without and with passages.")
-    lines = [[at[name] for name in common] for at in places]
+    lines = [[row_of[name] for name in common] for row_of in places]
     chosen = [
-        {key: np.asarray(column)[own] for key, column in table.items()}
-        for table, own in zip(tables, lines, strict=True)
+        {key: np.asarray(column)[rows] for key, column in table.items()}
+        for table, rows in zip(tables, lines, strict=True)
     ]
     for other in chosen[1:]:
         differ = np.flatnonzero(chosen[0]["question"] != other["question"])
@@ -63,15 +63,15 @@ class Gains:
     clusters: np.ndarray | None = None  # an id for each question; None: all are independent
 
     @classmethod
-    def of(cls, tables: Sequence[Columns], score: str = "contains") -> "Gains":
+    def from_tables(cls, tables: Sequence[Columns], score: str = "contains") -> "Gains":
         """Build from aligned tables, in the order of the fields."""
         gains = cls(*(np.asarray(table[score], float) for table in tables))
         return replace(gains, clusters=tables[0].get("cluster"))
 
-    def among(self, these: Bool[np.ndarray, " n"]) -> "Gains":
+    def among(self, selected: Bool[np.ndarray, " n"]) -> "Gains":
         """Return the gains of a selection of questions."""
-        some = {name: x[these] for name, x in vars(self).items() if x is not None}
-        return Gains(**some)
+        arrays = {name: x[selected] for name, x in vars(self).items() if x is not None}
+        return Gains(**arrays)
 
     @property
     def mdm(self) -> Float[np.ndarray, " n"]:
@@ -102,21 +102,21 @@ class Gains:
         for model, closed in shares.items():
             if not KNOWS[0] <= closed.mean() <= KNOWS[1]:
                 return (
-                    f"Without passages the {model} answers {short(closed.mean(), '%')} right, outside "
+                    f"Without passages the {model} answers {format_value(closed.mean(), '%')} right, outside "
                     f"{100 * KNOWS[0]:.0f} to {100 * KNOWS[1]:.0f} %: ask what both models know in "
                     "part (for the embedded pair: --data world:mixed)."
                 )
         for model, read in {"MDM": self.mdm_read, "ARM": self.arm_read}.items():
             if read.mean() > CEILING:
                 return (
-                    f"With passages the {model} answers {short(read.mean(), '%')} right, near the "
+                    f"With passages the {model} answers {format_value(read.mean(), '%')} right, near the "
                     "ceiling: ask harder questions, or with more passages (--asked-as)."
                 )
-        room, wanted = 1 - self.mdm_closed.mean(), factor * self.arm.mean()
-        if wanted > room:
+        room, required = 1 - self.mdm_closed.mean(), factor * self.arm.mean()
+        if required > room:
             return (
-                f"The MDM could gain {short(room, 'points')} at most, and {factor:g} times the ARM's "
-                f"gain is {short(wanted, 'points')}: ask harder questions, or with more passages "
+                f"The MDM could gain {format_value(room, 'points')} at most, and {factor:g} times the ARM's "
+                f"gain is {format_value(required, 'points')}: ask harder questions, or with more passages "
                 "(--asked-as)."
             )
         return ""

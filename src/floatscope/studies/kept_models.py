@@ -24,29 +24,29 @@ class KeptModels:
 
     def __init__(self, folder: Path = Path()) -> None:
         self.folder = folder
-        self.kept: dict[Key, Model] = {}
+        self.models: dict[Key, Model] = {}
 
     def get(self, name: str, device: str | None, dtype: str, control: int | None) -> Model:
         """Return the trained model, or its untrained control with this seed."""
         key = name, device, dtype, control
-        if key not in self.kept:
+        if key not in self.models:
             model = self._refilled(key) if self._full() else None
-            self.kept[key] = model or self._loaded(key)
-        return self.kept[key]
+            self.models[key] = model or self._loaded(key)
+        return self.models[key]
 
     def _full(self) -> bool:
-        nets = [model.net for model in self.kept.values()]
+        nets = [model.net for model in self.models.values()]
         sizes = [sum(p.numel() * p.element_size() for p in net.parameters()) for net in nets]
         return sum(sizes) + max(sizes, default=0) > ROOM
 
     def _refilled(self, key: Key) -> Model | None:
         """Make a control from another control of the same model, if both are in memory."""
-        *own, seed = key
-        trained = self.kept.get((*own, None))  # type: ignore[arg-type]
-        other = next((k for k in self.kept if [*k[:3]] == own and k[3] is not None), None)
+        *model_key, seed = key
+        trained = self.models.get((*model_key, None))  # type: ignore[arg-type]
+        other = next((k for k in self.models if [*k[:3]] == model_key and k[3] is not None), None)
         if trained is None or other is None or seed is None:
             return None
-        before = self.kept.pop(other)
+        before = self.models.pop(other)
         refill(before.net, trained.net, seed)
         model = replace(before, name=named(trained.name, seed))
         del before.net
@@ -55,19 +55,20 @@ class KeptModels:
     def _loaded(self, key: Key) -> Model:
         name, device, dtype, control = key
         while self._full():
-            others = [
+            evictable = [
                 k
-                for k in self.kept
+                for k in self.models
                 if k[:3] != key[:3] or (control is not None and k[3] is not None)
             ]
-            if not others:
+            if not evictable:
                 break
-            del self.kept[others[0]]
+            del self.models[evictable[0]]
         how: dict[str, Any] = {"device": device, "dtype": dtype}
         if control is not None:
             how |= {"weights": PERMUTED, "seed": control}
         spec = ModelSpec.parse(name)
-        there = spec.located(self.folder)
-        model = load(there, **how)
-        model.name = model.name.replace(there.label, spec.label, 1)  # as the run's request has it
+        located_spec = spec.located(self.folder)
+        model = load(located_spec, **how)
+        # Models are named as in the run's request.
+        model.name = model.name.replace(located_spec.label, spec.label, 1)
         return model

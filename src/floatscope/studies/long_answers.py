@@ -16,26 +16,26 @@ from .request import Request
 LONG = 48  # content tokens of an answer whose steps are worth comparing
 
 
-def content_tokens(content: np.ndarray, most: float = np.inf) -> Number | None:
-    """Return the mean number of content tokens, out of `most`; None if no end token is known."""
-    return number(content, "content tokens per decoding", "tokens", bounds=(0, most), smooth=True)
+def content_tokens(content: np.ndarray, limit: float = np.inf) -> Number | None:
+    """Return the mean number of content tokens, out of `limit`; None if no end token is known."""
+    return number(content, "content tokens per decoding", "tokens", bounds=(0, limit), smooth=True)
 
 
 def at_length(length: Number | None) -> str:
     """Describe the length at which a claim was decided."""
     if length is None:
         return ""
-    few = "" if length.value >= LONG else f", fewer than {LONG}"
-    return f"Decided on answers of {digits(length.value)} content tokens on average{few}."
+    note = "" if length.value >= LONG else f", fewer than {LONG}"
+    return f"Decided on answers of {digits(length.value)} content tokens on average{note}."
 
 
 def no_answers(request: Request) -> str:
     """Say why no answer on this task is right or wrong; "" if answers are."""
     if request.asks.has_answer:
         return ""
-    what = "a continuation" if request.asks is Asks.CONTINUATION else "a summary"
+    task = "a continuation" if request.asks is Asks.CONTINUATION else "a summary"
     return (
-        f"{request.data} asks for {what}, which is neither right nor wrong: ask questions that have "
+        f"{request.data} asks for {task}, which is neither right nor wrong: ask questions that have "
         "answers (--data long:answer, or world:mixed)."
     )
 

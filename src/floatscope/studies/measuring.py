@@ -31,12 +31,12 @@ class Measuring(Generic[T]):
 
     def add(self, jobs: Iterable[Callable[[], T]]) -> None:
         """Start the jobs of a batch, each as soon as `jobs` yields it."""
-        begun = []
+        futures = []
         for job in jobs:
-            begun.append(self._pool.submit(job))
+            futures.append(self._pool.submit(job))
             self.added += 1
         self._collect()
-        self._waiting = begun
+        self._waiting = futures
 
     def finish(self) -> list[T]:
         """Wait for the last batch, and return the results of all batches."""

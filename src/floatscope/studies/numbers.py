@@ -18,7 +18,7 @@ from ..stats.intervals import (
     with_variance,
 )
 from ..stats.thirds import thirds as layer_thirds
-from .claim import Number, said
+from .claim import Number, format_number
 
 
 def overall(
@@ -32,18 +32,22 @@ def overall(
 ) -> Number | None:
     """The mean over layers (all, or some) and whatever else the value has, example by example.
 
-    Of several untrained networks on the same prompts it is the mean over these, as `of_networks`.
+    Of several untrained networks on the same prompts it is the mean over these, as `average_networks`.
     """
     if results is None:
         return None
     networks = results if isinstance(results, Sequence) else [results]
-    every = [each for one in networks if (each := _each(one, name, layers)) is not None]
-    if not every:
+    arrays = [
+        array
+        for result in networks
+        if (array := _average_by_example(result, name, layers)) is not None
+    ]
+    if not arrays:
         return None
-    values, first = np.stack(every), networks[0].data
+    values, first = np.stack(arrays), networks[0].data
     bounds = bounds_of(xr.DataArray(values), first[name].attrs)
     if isinstance(results, Sequence):
-        return of_networks(values, label, unit, level=level, bounds=bounds)
+        return average_networks(values, label, unit, level=level, bounds=bounds)
     null = None
     if f"{name}_null" in first:
         nulls = _chosen(first[f"{name}_null"], layers).values
@@ -51,7 +55,7 @@ def overall(
     return number(values[0], label, unit, level=level, null=null, bounds=bounds, smooth=True)
 
 
-def of_networks(
+def average_networks(
     values: Float[np.ndarray, "k n"],
     label: str,
     unit: str = "",
@@ -68,12 +72,12 @@ def of_networks(
     if len(values) < 2:
         return None
     nothing = np.where(np.isnan(values).all(0), np.nan, 0.0)
-    found = np.array(beyond_controls(nothing, -values, level=level), float)
-    value, low, high = (float(x) for x in (found if bounds is None else found.clip(*bounds)))
+    interval = np.array(beyond_controls(nothing, -values, level=level), float)
+    value, low, high = (float(x) for x in (interval if bounds is None else interval.clip(*bounds)))
     return Number(label, value, low, high, None, unit, int((~np.isnan(nothing)).sum()), level)
 
 
-def _each(result: Result, name: str, layers: slice) -> np.ndarray | None:
+def _average_by_example(result: Result, name: str, layers: slice) -> np.ndarray | None:
     """Return one value per example, NaN where it does not apply; None if it never applies."""
     if name not in result.examples:
         return None
@@ -82,12 +86,12 @@ def _each(result: Result, name: str, layers: slice) -> np.ndarray | None:
         array = array.expand_dims("example")
     array = array.transpose("example", ...)
     flat = array.values.reshape(array.sizes["example"], -1)
-    there = ~np.isnan(flat).all(1)
-    if not there.any():
+    defined = ~np.isnan(flat).all(1)
+    if not defined.any():
         return None
-    each = np.full(len(flat), np.nan)
-    each[there] = np.nanmean(flat[there], axis=1)
-    return each
+    means = np.full(len(flat), np.nan)
+    means[defined] = np.nanmean(flat[defined], axis=1)
+    return means
 
 
 def number(
@@ -117,7 +121,7 @@ def number(
     return Number(label, middle, low, high, null, unit, n, level, Sample(values, interval))
 
 
-def beyond_networks(
+def subtract_controls(
     trained: Mapping[str, float],
     controls: Sequence[Mapping[str, float]],
     label: str,
@@ -135,17 +139,17 @@ def beyond_networks(
     distribution. None if no prompt has a value, or without controls.
     """
     names = [name for name, value in trained.items() if not np.isnan(value)]
-    several = np.array([[own.get(name, np.nan) for name in names] for own in controls])
+    several = np.array([[control.get(name, np.nan) for name in names] for control in controls])
     if not names or not np.isfinite(several).any():
         return None
-    one = np.array([[trained[name]] for name in names])
-    gaps, variance, free = gaps_to_controls(one, several[..., None], fixed=fixed)
+    trained_values = np.array([[trained[name]] for name in names])
+    gaps, variance, free = gaps_to_controls(trained_values, several[..., None], fixed=fixed)
     interval = partial(
         with_variance,
         variance=variance,
         free=np.minimum(free, most_free),
         level=level,
-        bounds=gap_bounds(one, gaps, bounds),
+        bounds=gap_bounds(trained_values, gaps, bounds),
     )
     middle, low, high = (float(x[0]) for x in interval(gaps))
     n = int((~np.isnan(gaps)).sum())
@@ -164,9 +168,9 @@ def _chosen(array, layers: slice):  # type: ignore[no-untyped-def]  # xarray in,
     return array.isel(layer=layers) if "layer" in array.dims else array
 
 
-def third(result: Result | None, which: str) -> slice:
+def third(result: Result | None, part: str) -> slice:
     """Return the slice of the first or the last third of the layers."""
-    return layer_thirds(0 if result is None else int(result.data.sizes.get("layer", 0)))[which]
+    return layer_thirds(0 if result is None else int(result.data.sizes.get("layer", 0)))[part]
 
 
 def thirds(results: Mapping[str, Result], name: str) -> Iterator[tuple[str, str, str]]:
@@ -174,4 +178,4 @@ def thirds(results: Mapping[str, Result], name: str) -> Iterator[tuple[str, str,
     for model, result in results.items():
         first, last = (overall(result, name, "", "×", third(result, w)) for w in ("first", "last"))
         if first and last:
-            yield model, said(first), said(last)
+            yield model, format_number(first), format_number(last)

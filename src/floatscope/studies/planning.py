@@ -27,9 +27,9 @@ def studies_of(request: Request) -> list[Study]:
 def measures_of(
     request: Request, *, controlled: bool = False, domain: str | None = None
 ) -> dict[str, Measure]:
-    """Return measures by name: all, those of untrained controls too, or those of one domain.
+    """Return the measures of a request by name; a name stands for the same measure in every study.
 
-    A name stands for the same measure in every study.
+    `controlled` selects those also run on untrained controls, `domain` those of one domain.
     """
     measures: dict[str, Measure] = {}
     for study in studies_of(request):
@@ -37,9 +37,9 @@ def measures_of(
             continue
         if domain is not None and domain not in study.domains(request):
             continue
-        own = study.controlled(request) if controlled else ()
+        controlled_names = study.controlled(request) if controlled else ()
         for name, measure in study.measures(request).items():
-            if controlled and name not in own:
+            if controlled and name not in controlled_names:
                 continue
             if measures.setdefault(name, measure) != measure:
                 raise UsageError(f"two studies define {name!r} differently", "Rename one.")
@@ -58,7 +58,9 @@ def experiments_of(request: Request) -> dict[str, Experiment]:
 
 def held_out(request: Request) -> int:
     """Count the questions, after those that are asked, on which experiments make their choices."""
-    return max((one.others for one in experiments_of(request).values()), default=0)
+    return max(
+        (experiment.choice_questions for experiment in experiments_of(request).values()), default=0
+    )
 
 
 def settings_of(request: Request) -> dict[str, Setting]:
@@ -82,21 +84,21 @@ def questions_of(setting: Setting, request: Request) -> int:
     return min(side or request.questions, request.questions)
 
 
-def plan(request: Request, most: int = MOST) -> Plan:
+def plan(request: Request, limit: int = MOST) -> Plan:
     """Return the shards of a run, then those of its extra runs; `run` in a shard's spec is their number.
 
-    More than `most` shards are an error and are not created: a request from a file may ask for any number.
+    More than `limit` shards are an error and are not created: a request from a file may ask for any number.
     """
-    shards = list(islice(_every(request), most + 1))
-    if len(shards) > most:
+    shards = list(islice(_all_shards(request), limit + 1))
+    if len(shards) > limit:
         raise UsageError(
-            f"more than {most:,} shards",
-            "Lower --limit and --questions, or raise it: --set shard=32.",
+            f"more than {limit:,} shards",
+            "Lower --limit and --questions, or use larger shards: --set shard=32.",
         )
     return Plan(request.as_json(), WORKER, tuple(shards))
 
 
-def _every(request: Request) -> Iterator[Shard]:
+def _all_shards(request: Request) -> Iterator[Shard]:
     yield from _marked(request)
     for number, part in enumerate(request.extra_runs, 1):
         for shard in _marked(part):
@@ -111,16 +113,16 @@ def _marked(request: Request) -> Iterator[Shard]:
     yield from shards
 
 
-def part_of(whole: Plan, number: int) -> Plan:
+def part_of(full_plan: Plan, number: int) -> Plan:
     """Return the shards of the main run (0), or of one of its extra runs."""
-    own = tuple(shard for shard in whole.shards if shard.spec.get("run", 0) == number)
-    return Plan(whole.request, whole.worker, own)
+    shards = tuple(shard for shard in full_plan.shards if shard.spec.get("run", 0) == number)
+    return Plan(full_plan.request, full_plan.worker, shards)
 
 
 def _shards(request: Request) -> Iterator[Shard]:
     """Yield shards in an order that seldom changes the model."""
-    wanted = [d for study in studies_of(request) for d in study.domains(request)]
-    domains = list(dict.fromkeys(wanted)) if measures_of(request) or request.view else []
+    all_domains = [d for study in studies_of(request) for d in study.domains(request)]
+    domains = list(dict.fromkeys(all_domains)) if measures_of(request) or request.view else []
     settings = settings_of(request)
     seeds = request.control_seeds if measures_of(request, controlled=True) else ()
     experiments = experiments_of(request)
@@ -151,14 +153,16 @@ def _experiments(
     request: Request, m: int, model: str, experiments: dict[str, Experiment], seed: int | None
 ) -> Iterator[Shard]:
     """Yield the shards of experiments on the model itself, or on its untrained control with this seed."""
-    own = {} if seed is None else {"control": seed}
+    control = {} if seed is None else {"control": seed}
     named = f"{m}" if seed is None else f"{m}-control-{seed}"
     for name in experiments:
         for start in range(0, request.questions, request.shard):
             stop = min(start + request.shard, request.questions)
-            spec = _spec("experiment", model, start, stop, domain=QUESTIONS, experiment=name, **own)
+            spec = _spec(
+                "experiment", model, start, stop, domain=QUESTIONS, experiment=name, **control
+            )
             yield Shard(f"experiment-{named}-{name}-{start:05d}", spec)
 
 
-def _spec(kind: str, model: str, start: int, stop: int, **more: Any) -> dict[str, Any]:
-    return {"kind": kind, "model": model, "start": start, "stop": stop, **more}
+def _spec(kind: str, model: str, start: int, stop: int, **fields: Any) -> dict[str, Any]:
+    return {"kind": kind, "model": model, "start": start, "stop": stop, **fields}

@@ -57,7 +57,7 @@ def is_run(fields: Mapping[str, Any]) -> bool:
 
 
 def without_plugins(
-    fields: Mapping[str, Any], given: Mapping[str, Any], where: Path
+    fields: Mapping[str, Any], overrides: Mapping[str, Any], where: Path
 ) -> dict[str, Any]:
     """Return the fields of a file without the plugins that they name, in any of their parts.
 
@@ -66,8 +66,12 @@ def without_plugins(
     none.
     """
     lists = [part["plugins"] for part in parts_of(fields) if part.get("plugins")]
-    named = [str(one) for some in lists for one in (some if isinstance(some, list) else [some])]
-    if named and not given.get("plugins"):
+    named = [
+        str(plugin)
+        for plugins in lists
+        for plugin in (plugins if isinstance(plugins, list) else [plugins])
+    ]
+    if named and not overrides.get("plugins"):
         flags = " ".join(f"--plugin {plugin}" for plugin in dict.fromkeys(named))
         raise UsageError(
             f"{where} names plugins, which are Python code that runs as you",
@@ -78,14 +82,14 @@ def without_plugins(
 
 
 def repeated(
-    run: Mapping[str, Any], where: Path, given: Mapping[str, Any]
+    run: Mapping[str, Any], where: Path, overrides: Mapping[str, Any]
 ) -> tuple[dict[str, Any], Path]:
     """Return the request of a run.json, and the folder in which its paths exist.
 
-    `given` are fields that replace those of the file: data that they replace need not exist.
+    `overrides` are fields that replace those of the file: data that they replace need not exist.
     """
     run = require_run(dict(run), where)
-    fields = {**without_plugins(run["request"], given, where), **given}
+    fields = {**without_plugins(run["request"], overrides, where), **overrides}
     return fields, folder_of(run, request_of(fields, str(where)), where)
 
 
@@ -93,22 +97,22 @@ def folder_of(run: Mapping[str, Any], request: Request, where: Path) -> Path:
     """Return the folder that holds all files of a request unchanged: this one, or where the run was made."""
     used = {part.data for part in (request, *request.extra_runs)}
     sources = run.get("sources", {})
-    told = {name.removeprefix(DATA): sources[name] for name in sources if name.startswith(DATA)}
-    told = {path: digest for path, digest in told.items() if path in used}
+    digests = {name.removeprefix(DATA): sources[name] for name in sources if name.startswith(DATA)}
+    digests = {path: digest for path, digest in digests.items() if path in used}
     plugins = {n.removeprefix(PLUGIN): sources[n] for n in sources if n.startswith(PLUGIN)}
-    told |= {name: digest for name, digest in plugins.items() if name.endswith(".py")}
+    digests |= {name: digest for name, digest in plugins.items() if name.endswith(".py")}
     made_in = Path(str(run.get("about", {}).get(FOLDER, ".")))
-    wanted = [*told, *_models(request, made_in)]
-    missing = [path for path in wanted if not exists(path)]
+    paths = [*digests, *_models(request, made_in)]
+    missing = [path for path in paths if not exists(path)]
     folder = made_in if missing else Path()
-    if missing and not all(exists(located(path, folder)) for path in wanted):
+    if missing and not all(exists(located(path, folder)) for path in paths):
         moved = (
-            "Put it there again (a link will do), or say with --model or --data where it is now."
+            "Restore it (a link is enough), or give its new path with --model or --data."
             if missing[0].startswith(("/", "~"))
-            else f"Do it in the folder that has it; the run was made in {folder}."
+            else f"Run the command in the folder that has it; the run was made in {folder}."
         )
         raise UsageError(f"{where}: {missing[0]}, which the run read, is not here", moved)
-    for path, digest in told.items():
+    for path, digest in digests.items():
         if _digest(Path(located(path, folder)).expanduser()) != digest:
             raise UsageError(
                 f"{where}: {path} is not what the run read (sha256 was {digest[:12]}…)",
@@ -138,4 +142,4 @@ def _digest(path: Path) -> str:
         with opened(path) as content:
             return hashlib.file_digest(content, "sha256").hexdigest()
     except (FileNotFoundError, Unreadable) as error:
-        raise UsageError(f"{path} cannot be read: {error}", "Give a file.") from error
+        raise UsageError(f"{path} cannot be read: {error}", "Give the path of a file.") from error

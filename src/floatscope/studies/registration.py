@@ -105,16 +105,18 @@ class Registration(_Part):
     def differences(self, other: "Registration") -> list[str]:
         """Name every field that differs, except the version and the code."""
         methods = {"__all__": {"claims": {"__all__": {"method"}}}}
-        mine, others = (
-            one.model_dump(mode="json", exclude={"floatscope": True, "code": True, "runs": methods})
-            for one in (self, other)
+        fields, other_fields = (
+            registration.model_dump(
+                mode="json", exclude={"floatscope": True, "code": True, "runs": methods}
+            )
+            for registration in (self, other)
         )
-        lines = [*differences(mine, others, "registration")]
+        lines = [*differences(fields, other_fields, "registration")]
         for name in (n for n in self.runs if n in other.runs):
-            before, now = self.runs[name].claims, other.runs[name].claims
-            for number in (n for n in before if n in now):
+            before, after = self.runs[name].claims, other.runs[name].claims
+            for number in (n for n in before if n in after):
                 where = f"registration.runs.{name}.claims.{number}"
-                lines += _method_differences(before[number], now[number], where)
+                lines += _method_differences(before[number], after[number], where)
         return lines
 
 
@@ -129,7 +131,7 @@ class Registered:
 
 
 def registration_of(request: Request) -> Registration:
-    """Write the registration of a request, before anything is run."""
+    """Create the registration of a request, before the run."""
     parts = {"run": request} | {
         f"extra-{i}": extra for i, extra in enumerate(request.extra_runs, 1)
     }
@@ -169,44 +171,46 @@ def read_registration(path: Path, request: Request) -> bytes:
             "Name a file that `floatscope study --register-only FILE` wrote.",
         ) from error
     earlier = _decode(data, path, UsageError)
-    if found := earlier.differences(registration_of(request)):
+    if conflicts := earlier.differences(registration_of(request)):
         raise UsageError(
-            f"{path} does not agree with what is asked: {listed(found)}",
-            "Ask for what was registered; or register what you ask for, in a new file, before it is run.",
+            f"{path} differs from the requested run: {listed(conflicts)}",
+            "Run the registered settings, or register the new settings in another file before the run.",
         )
     return data
 
 
 def registration_for(
-    request: Request, directory: Path | str, *, overwrite: bool, given: Path | None
+    request: Request, directory: Path | str, *, overwrite: bool, registration_path: Path | None
 ) -> bytes | None:
-    """Return the registration to write before the first shard; None if the run was begun without one.
+    """Return the registration to write before the first shard; None if the run was started without one.
 
-    A run that has stored a shard keeps the registration that it was begun with, and cannot get one
+    A run that has stored a shard keeps the registration with which it was started, and cannot get one
     afterwards.
     """
-    earlier = None if given is None else read_registration(given, request)
+    earlier = None if registration_path is None else read_registration(registration_path, request)
     run = Run(directory)
     if overwrite or not run.shards.ids():
         return earlier or registration_of(request).encode()
-    there = registered(run)
-    if earlier is not None and (there is None or there.data != earlier):
-        begun = (
-            "without a registration" if there is None else f"with another registration than {given}"
+    stored = registered(run)
+    if earlier is not None and (stored is None or stored.data != earlier):
+        history = (
+            "without a registration"
+            if stored is None
+            else f"with another registration than {registration_path}"
         )
         raise RunError(
-            f"{directory} was begun {begun}",
-            "A registration comes before the first shard: choose another --out, or begin anew "
-            "(--overwrite).",
+            f"{directory} was started {history}",
+            "A registration comes before the first shard: choose another --out, or start again "
+            "with --overwrite.",
         )
-    return None if there is None else there.data
+    return None if stored is None else stored.data
 
 
 def registered(run: Run) -> Registered | None:
-    """Read a run's registration; None if it was begun without one. Refuse a registration that was changed.
+    """Read a run's registration; None if it was started without one. Refuse a registration that was changed.
 
-    The log records with which registration the run was begun. If run.json holds a checksum as well, the file
-    must match both. A damaged run.json is written again and is not consulted.
+    The log records with which registration the run was started. If run.json holds a checksum as well, the
+    file must match both. A damaged run.json is written again and is not consulted.
     """
     noted = _noted(run)
     if noted is None:
@@ -220,13 +224,13 @@ def registered(run: Run) -> Registered | None:
     try:
         data = read_bytes(path, _LIMIT)
     except (FileNotFoundError, Malformed) as error:
-        raise RunError(f"{path}, which the run was begun with, cannot be read", remedy) from error
-    found = hashlib.sha256(data).hexdigest()
+        raise RunError(f"{path}, with which the run was started, cannot be read", remedy) from error
+    actual = hashlib.sha256(data).hexdigest()
     for file, expected in (("log.jsonl", digest), ("run.json", _pinned(run) or digest)):
-        if found != expected:
+        if actual != expected:
             raise RunError(
-                f"{path} was changed after the run was begun: its sha256 is {found[:12]}…, and {file} says "
-                f"{expected[:12]}…",
+                f"{path} was changed after the start of the run: its sha256 is {actual[:12]}…, and "
+                f"{file} says {expected[:12]}…",
                 remedy,
             )
     return Registered(_decode(data, path, RunError), data, digest, written)
@@ -234,9 +238,9 @@ def registered(run: Run) -> Registered | None:
 
 def changed_rules(earlier: Registration, request: Request) -> list[str]:
     """Name the differences between the registered rules and those of this version."""
-    now = registration_of(request)
+    registration = registration_of(request)
     lines: list[str] = []
-    for name, run in now.runs.items():
+    for name, run in registration.runs.items():
         before = earlier.runs[name].claims if name in earlier.runs else {}
         for number, claim in run.claims.items():
             if number not in before:
@@ -249,13 +253,13 @@ def changed_rules(earlier: Registration, request: Request) -> list[str]:
 
 
 def changed_code(earlier: Registration) -> str:
-    """Say that other code decides here than was registered; "" if it is the same."""
-    now = code_digest()
-    if earlier.code == now:
+    """Report that the code differs from the registered code; "" if it is the same."""
+    code = code_digest()
+    if earlier.code == code:
         return ""
     return (
         "Verdicts here are computed by other code than was registered "
-        f"(sha256 {earlier.code[:12]}… then, {now[:12]}… now)."
+        f"(sha256 {earlier.code[:12]}… then, {code[:12]}… now)."
     )
 
 
@@ -274,24 +278,24 @@ def _fields(claim: RegisteredClaim) -> dict[str, Any]:
     return claim.model_dump(mode="json", include=fields)
 
 
-def _method_differences(before: RegisteredClaim, now: RegisteredClaim, where: str) -> list[str]:
+def _method_differences(before: RegisteredClaim, after: RegisteredClaim, where: str) -> list[str]:
     """Name the first line in which two methods differ; complete methods are too long to quote."""
-    if before.method == now.method:
+    if before.method == after.method:
         return []
-    pairs = zip_longest(before.method.split("\n"), now.method.split("\n"))
+    pairs = zip_longest(before.method.split("\n"), after.method.split("\n"))
     line = next(i for i, (old, new) in enumerate(pairs, 1) if old != new)
     return [f"{where}.method differs from line {line} on"]
 
 
 def _noted(run: Run) -> tuple[str, str] | None:
     """Return the checksum and the time of the last registration recorded in the log."""
-    found = None
+    last = None
     for event in run.events():
         if event.get("event") == "wrote" and event.get("file") == NAME:
             digest = event.get("sha256")
             if isinstance(digest, str):
-                found = digest, str(event.get("time", ""))
-    return found
+                last = digest, str(event.get("time", ""))
+    return last
 
 
 def _pinned(run: Run) -> str | None:
@@ -326,7 +330,7 @@ def _claim(rule: Rule, study: Study, request: Request) -> RegisteredClaim:
     return RegisteredClaim(
         **{name: getattr(rule, name) for name in _OF_RULE},
         study=study.name,
-        direction="above" if rule.more else "below",
+        direction="above" if rule.above else "below",
         claims_in_family=claims_together(rule.family),
         rule=rule.words(),
         method=study.method,
@@ -338,9 +342,9 @@ def _planned(study: Study, request: Request) -> dict[str, int]:
     """Count the prompts that are traced and the questions that are asked for a study's claims."""
     planned = {"prompts traced": request.limit} if study.measures(request) else {}
     settings = [s for s in study.settings(request) if s.decides] or [*study.settings(request)]
-    asked = [questions_of(setting, request) for setting in settings]
-    asked += [request.questions] if study.experiments(request) else []
-    return planned | ({"questions asked": max(asked)} if asked else {})
+    counts = [questions_of(setting, request) for setting in settings]
+    counts += [request.questions] if study.experiments(request) else []
+    return planned | ({"questions asked": max(counts)} if counts else {})
 
 
 def _decode(data: bytes, path: Path, kind: type[FloatscopeError]) -> Registration:
@@ -349,8 +353,8 @@ def _decode(data: bytes, path: Path, kind: type[FloatscopeError]) -> Registratio
     except (Malformed, ValidationError) as error:
         why = error.errors()[0] if isinstance(error, ValidationError) else None
         field = ".".join(map(str, why["loc"])) if why else ""
-        what = f"{field:.120}: {why['msg']:.200}" if why else str(error)
+        reason = f"{field:.120}: {why['msg']:.200}" if why else str(error)
         raise kind(
-            f"{path} is no registration that this version reads: {what}",
-            "Use the version that wrote it, or write it again (--register-only).",
+            f"{path} is not a registration that this version can read: {reason}",
+            "Use the version that wrote it, or write it again with --register-only.",
         ) from error

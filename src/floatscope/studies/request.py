@@ -142,8 +142,10 @@ class Request(BaseModel):
     def _inherit(cls, fields: dict[str, Any]) -> dict[str, Any]:
         """Give an extra run the fields of the main run that it does not set itself."""
         _, *parts = parts_of(fields)
-        own = {key: value for key, value in fields.items() if key != "extra_runs"}
-        return own | ({"extra_runs": tuple({**own, **part} for part in parts)} if parts else {})
+        inherited = {key: value for key, value in fields.items() if key != "extra_runs"}
+        return inherited | (
+            {"extra_runs": tuple({**inherited, **part} for part in parts)} if parts else {}
+        )
 
     @field_validator("batch", mode="before")
     @classmethod
@@ -159,13 +161,15 @@ class Request(BaseModel):
         if not isinstance(value, list | tuple):
             return value
         try:
-            return tuple(one if isinstance(one, str) else ModelSpec.of(one).text for one in value)
+            return tuple(
+                spec if isinstance(spec, str) else ModelSpec.from_value(spec).text for spec in value
+            )
         except UsageError as error:
             raise ValueError(str(error)) from error
 
     @field_validator("models")
     @classmethod
-    def _once(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+    def _require_unique(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         try:
             specs = [ModelSpec.parse(text) for text in value]
         except UsageError as error:
@@ -214,11 +218,11 @@ def request_of(fields: dict[str, Any], where: str = "") -> Request:
     except ValidationError as error:
         first = error.errors()[0]
         name = ".".join(map(str, first["loc"])) or "the request"
-        known = ", ".join(Request.model_fields)
-        found = first["msg"].removeprefix("Value error, ")
+        names = ", ".join(Request.model_fields)
+        message = first["msg"].removeprefix("Value error, ")
         raise UsageError(
-            f"{where + ': ' if where else ''}{name:.120}: {found:.500}",
-            f"A run has these fields: {known}."
+            f"{where + ': ' if where else ''}{name:.120}: {message:.500}",
+            f"A run has these fields: {names}."
             if first["type"] == "extra_forbidden"
             else "Correct this field.",
         ) from error

@@ -34,7 +34,7 @@ def run(
     are registered before its first shard; `registration` is a file in which that was done earlier.
     """
     overwrite = bool(options.get("overwrite"))
-    registered = registration_for(request, out, overwrite=overwrite, given=registration)
+    registered = registration_for(request, out, overwrite=overwrite, registration_path=registration)
     options["files"] = {} if registered is None else {NAME: registered}
     if overwrite or not (Path(out) / "manifest.json").exists():
         elsewhere = options.get("engine", "local") != "local"

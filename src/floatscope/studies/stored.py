@@ -112,19 +112,19 @@ def read_meta(run: Run, shard: str, kind: str) -> dict[str, Any]:
     """Read and check what a shard of this kind holds besides its datasets."""
     meta = run.read(shard, ()).meta
     try:
-        found = _Meta.model_validate(meta)
+        parsed = _Meta.model_validate(meta)
     except ValidationError as error:
         first = error.errors()[0]
         field = ".".join(map(str, first["loc"]))
         raise _wrong(run, shard, f"{field:.120}: {first['msg']:.200}") from error
     for field in _OF_KIND[kind]:
-        if getattr(found, field) is None:
+        if getattr(parsed, field) is None:
             raise _wrong(run, shard, f"no {field}")
     return meta
 
 
-def _wrong(run: Run, shard: str, what: str) -> RunError:
-    return RunError(f"{run.shards.path(shard)} does not hold what a study stores: {what}", _COPY)
+def _wrong(run: Run, shard: str, problem: str) -> RunError:
+    return RunError(f"{run.shards.path(shard)} does not hold what a study stores: {problem}", _COPY)
 
 
 def understood(directory: Path) -> AbstractContextManager[None]:

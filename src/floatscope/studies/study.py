@@ -14,7 +14,7 @@ import pandas as pd
 from ..measures.base import Measure
 from ..registry import STUDIES, Registry
 from .claim import Claim
-from .draw import Picture, of_measure
+from .draw import Picture, draw_measure
 from .evidence import Evidence
 from .experiments.base import Experiment
 from .request import Request
@@ -134,16 +134,16 @@ class Study:
         Args:
             evidence (Evidence): What the run measured.
         """
-        every = [*self.measures(evidence.request), *self.experiments(evidence.request)]
-        shows = self.shows or {key: (key, _ALT) for key in every}
+        keys = [*self.measures(evidence.request), *self.experiments(evidence.request)]
+        shows = self.shows or {key: (key, _ALT) for key in keys}
         return [
             picture
             for key, (title, alt) in shows.items()
-            for picture in of_measure(evidence, key, title, alt)
+            for picture in draw_measure(evidence, key, title, alt)
         ]
 
 
 def by_default(names: Iterable[str] | None = None) -> tuple[str, ...]:
     """Return the studies that run if none is named, of these names (by default of all)."""
-    known = STUDIES if names is None else names
-    return tuple(name for name in known if not STUDIES[name].by_name)
+    candidates = STUDIES if names is None else names
+    return tuple(name for name in candidates if not STUDIES[name].by_name)

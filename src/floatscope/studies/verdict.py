@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 
 from ..registry import STUDIES
 from ..stats.intervals import MANY, needed
-from .claim import CONTROL, THETA, Check, Claim, Curve, Number, Variant, said, short
+from .claim import CONTROL, THETA, Check, Claim, Curve, Number, Variant, format_number, format_value
 
 # Claims that are judged together: their errors add up. Whoever asks more questions of another kind leaves
 # those that were asked before as they were.
@@ -56,7 +56,7 @@ class Rule:
         quantity (str): The primary quantity θ, in words.
         delta (float): The smallest effect δ that matters.
         unit (str): Unit of θ and δ, as in `Number`; "" by default.
-        more (bool): The claim says that θ is above δ (by default), or below it.
+        above (bool): The claim says that θ is above δ (by default), or below it.
         untrained (bool): Whether θ must also be beyond that of untrained weights; False by default.
         holds (str): The finding in one plain sentence without numbers, if the claim holds; "" by default.
         refuted (str): The same if the claim is refuted; "" by default.
@@ -72,7 +72,7 @@ class Rule:
     quantity: str  # θ, in words
     delta: float  # the smallest effect that matters
     unit: str = ""
-    more: bool = True  # the claim says that θ is above δ; else below
+    above: bool = True  # the claim says that θ is above δ; else below
     untrained: bool = False  # θ must also be beyond what untrained weights earn
     holds: str = ""  # the finding in one plain sentence without numbers …
     refuted: str = ""  # … and where it comes out the other way
@@ -99,8 +99,8 @@ class Rule:
 
     def words(self) -> str:
         """Return the rule as text."""
-        way, other = ("above", "below") if self.more else ("below", "above")
-        theta, level = f"θ = {self.quantity}.", short(self.delta, self.unit)
+        side, other = ("above", "below") if self.above else ("below", "above")
+        theta, level = f"θ = {self.quantity}.", format_value(self.delta, self.unit)
         if self.of_layers:
             share = f"{100 * self.of_layers:.3g} % of the layers"
             theta, level = f"{theta} δ = {level}, or {share} if that is more.", "δ"
@@ -111,7 +111,7 @@ class Rule:
             )
         beyond = ", and beyond that of untrained weights" if self.untrained else ""
         return (
-            f"{theta} Holds: the {self.level:.1%} interval of θ lies {way} {level}{beyond}; "
+            f"{theta} Holds: the {self.level:.1%} interval of θ lies {side} {level}{beyond}; "
             f"refuted: it lies {other} {level}; else undecided."
         )
 
@@ -203,19 +203,19 @@ def outcome(
         )
     if primary.n is not None and primary.n < LEAST:
         return UNDECIDED, f"A verdict needs {LEAST} examples, and there are {primary.n}."
-    low, high, delta = _ends(primary, rule.more), _ends(primary, not rule.more), rule.delta
+    low, high, delta = _ends(primary, rule.above), _ends(primary, not rule.above), rule.delta
     if rule.count and math.isfinite(delta):  # between two numbers, so that neither end lies on it
         delta = math.ceil(delta) - 0.5
-    sign = 1 if rule.more else -1
-    level = short(rule.delta, rule.unit)
-    theta = f"θ = {said(replace(primary, null=None))}"
+    sign = 1 if rule.above else -1
+    level = format_value(rule.delta, rule.unit)
+    theta = f"θ = {format_number(replace(primary, null=None))}"
     if sign * (high - delta) < 0:
         return REFUTED, f"{theta}: the whole interval is on the other side of {level}."
     if sign * (low - delta) > 0:
         if not rule.untrained or control is None:
             return HOLDS, f"{theta}: the whole interval is beyond {level}."
-        against = said(replace(control, null=None))
-        if sign * (low - _ends(control, not rule.more)) > 0:
+        against = format_number(replace(control, null=None))
+        if sign * (low - _ends(control, not rule.above)) > 0:
             return (
                 HOLDS,
                 f"{theta}: the whole interval is beyond {level}, and beyond untrained weights: {against}.",
@@ -224,8 +224,8 @@ def outcome(
             UNDECIDED,
             f"{theta} is beyond {level}, but not beyond untrained weights: {against}.",
         )
-    more = (remedy or power(primary, delta)) if plan else ""
-    return UNDECIDED, f"{theta}: the interval contains {level}. {more}".rstrip()
+    advice = (remedy or power(primary, delta)) if plan else ""
+    return UNDECIDED, f"{theta}: the interval contains {level}. {advice}".rstrip()
 
 
 def power(primary: Number, delta: float) -> str:
@@ -241,10 +241,10 @@ def power(primary: Number, delta: float) -> str:
 
 
 def vary(
-    what: str, rule: Rule, primary: Number | None, control: Number | None = None, bar: str = ""
+    label: str, rule: Rule, primary: Number | None, control: Number | None = None, bar: str = ""
 ) -> Variant:
     """Return the verdict under another choice."""
-    return Variant(what, outcome(rule, primary, control, bar, plan=False)[0], primary)
+    return Variant(label, outcome(rule, primary, control, bar, plan=False)[0], primary)
 
 
 def curve_of(
@@ -264,15 +264,15 @@ def curve_of(
     if primary is None or NOT_TESTABLE in verdicts:
         return None
     # Beyond any δ: is there a verdict of this kind at all (20 examples, more than untrained weights)?
-    easy, hard = (-math.inf, math.inf) if rule.more else (math.inf, -math.inf)
+    easy, hard = (-math.inf, math.inf) if rule.above else (math.inf, -math.inf)
     return Curve(
         deltas=deltas,
         verdicts=verdicts,
         delta=rule.delta,
         unit=rule.unit,
-        more=rule.more,
-        holds_to=_ends(primary, rule.more) if verdict(easy) == HOLDS else None,
-        refuted_from=_ends(primary, not rule.more) if verdict(hard) == REFUTED else None,
+        above=rule.above,
+        holds_to=_ends(primary, rule.above) if verdict(easy) == HOLDS else None,
+        refuted_from=_ends(primary, not rule.above) if verdict(hard) == REFUTED else None,
         count=rule.count,
     )
 
@@ -282,13 +282,16 @@ def other_deltas(
 ) -> list[Variant]:
     """Return the verdicts with half and twice the smallest effect, or with ±0.05 if it is 0."""
     if rule.delta:
-        levels = {f"δ = {short(f * rule.delta, rule.unit)}": f * rule.delta for f in (0.5, 2)}
+        levels = {
+            f"δ = {format_value(f * rule.delta, rule.unit)}": f * rule.delta for f in (0.5, 2)
+        }
         if rule.unit == "×":  # a lift counts from 1
             levels = {
-                f"δ = {short(d, '×')}": d for d in (1 + (rule.delta - 1) / 2, 2 * rule.delta - 1)
+                f"δ = {format_value(d, '×')}": d
+                for d in (1 + (rule.delta - 1) / 2, 2 * rule.delta - 1)
             }
     else:
-        levels = {f"δ = {short(d, rule.unit)}": d for d in (-0.05, 0.05)}
+        levels = {f"δ = {format_value(d, rule.unit)}": d for d in (-0.05, 0.05)}
     return [vary(name, replace(rule, delta=d), primary, control, bar) for name, d in levels.items()]
 
 

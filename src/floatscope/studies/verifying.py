@@ -1,6 +1,6 @@
 """Compute some shards of a finished run again, and compare them with what is stored.
 
-What a run says of its models, data and versions is a promise, and this tests it. On the same kind of machine
+This tests what a run states about its models, data and versions. On the same kind of machine
 a shard is identical byte for byte. On another machine the last digits of floating-point sums may differ, and
 so may a token at a near-tie.
 """
@@ -29,11 +29,11 @@ _ELSEWHERE = ("device", "name")  # of a model: where it ran, and what its place 
 
 
 @dataclass(frozen=True)
-class Verified:
-    """One shard that was computed again: the largest difference, and what differs; NaN: not comparable."""
+class ShardCheck:
+    """The comparison of a recomputed shard with the stored one. A difference of NaN: not comparable."""
 
     shard: str
-    what: str  # trace, ask or control; and the model
+    work: str  # trace, ask or control; and the model
     largest: float  # difference of any two numbers
     differs: str = ""
 
@@ -48,21 +48,21 @@ def verify(
     sample: int = 3,
     seed: int = 0,
     progress: Callable[[str], None] | None = None,
-) -> Iterator[Verified]:
+) -> Iterator[ShardCheck]:
     """Compute `sample` shards again, taking each kind of work in turn; `seed` selects them."""
     if sample < 1:
         raise UsageError(f"sample = {sample}", "Verify at least one shard.")
     findings = Findings(Path(directory))
-    asked = findings.run.asked() or {}
-    request = request_of(asked["request"], str(directory))
-    folder = folder_of(asked, request, Path(directory))
+    description = findings.run.read_request() or {}
+    request = request_of(description["request"], str(directory))
+    folder = folder_of(description, request, Path(directory))
     models = KeptModels(folder)
     parts = (findings, *findings.extra_runs)
     workers: dict[int, ShardWorker] = {}
     shards = [shard for part in parts for shard in part.plan.shards]
     if not all("stop" in shard.spec for shard in shards):  # see `findings._as_run`
         raise RunError(
-            f"{directory} holds other shards than its run.json asks for now",
+            f"{directory} holds other shards than its run.json requests",
             "Verify it with the version that ran it; or run.json was changed: copy it again.",
         )
     for shard in _chosen(shards, sample, seed):
@@ -71,9 +71,9 @@ def verify(
         number = int(shard.spec.get("run", 0))
         if number not in workers:
             workers[number] = ShardWorker(parts[number].request, models, folder=folder)
-        again = workers[number](shard.spec, lambda done, of: None)
+        recomputed = workers[number](shard.spec, lambda completed, total: None)
         with understood(Path(directory)):
-            verified = _compared(shard, findings.run.read(shard.id), again)
+            verified = _compare_shard(shard, findings.run.read(shard.id), recomputed)
         yield verified
 
 
@@ -89,44 +89,46 @@ def _chosen(shards: list[Shard], sample: int, seed: int) -> list[Shard]:
     by_kind: dict[tuple[str, str], list[Shard]] = defaultdict(list)
     for shard in random.Random(seed).sample(shards, len(shards)):
         by_kind[_kind(shard), shard.spec["model"]].append(shard)
-    taken: list[Shard] = []
-    while len(taken) < min(sample, len(shards)):
+    chosen: list[Shard] = []
+    while len(chosen) < min(sample, len(shards)):
         for several in by_kind.values():
-            if several and len(taken) < sample:
-                taken.append(several.pop())
-    return sorted(taken, key=shards.index)
+            if several and len(chosen) < sample:
+                chosen.append(several.pop())
+    return sorted(chosen, key=shards.index)
 
 
-def _compared(shard: Shard, stored: Output, again: Output) -> Verified:
-    what = f"{_kind(shard)}, {shard.spec['model']}"
-    before, now = (_said(output.meta) for output in (stored, again))
-    if before["model"] != now["model"]:
-        changed = [key for key in before["model"] if before["model"][key] != now["model"].get(key)]
+def _compare_shard(shard: Shard, stored: Output, recomputed: Output) -> ShardCheck:
+    work = f"{_kind(shard)}, {shard.spec['model']}"
+    before, after = (_stored_metadata(output.meta) for output in (stored, recomputed))
+    if before["model"] != after["model"]:
+        changed = [
+            key for key in before["model"] if before["model"][key] != after["model"].get(key)
+        ]
         key = "fingerprint" if "fingerprint" in changed else changed[0]
-        differs = f"another model: {key} was {before['model'][key]}, is {now['model'].get(key)}"
-        return Verified(shard.id, what, float("nan"), differs)
-    stored_arrays, again_arrays = _measured(stored), _measured(again)
+        differs = f"another model: {key} was {before['model'][key]}, is {after['model'].get(key)}"
+        return ShardCheck(shard.id, work, float("nan"), differs)
+    stored_arrays, again_arrays = _measured(stored), _measured(recomputed)
     if stored_arrays.keys() != again_arrays.keys():
-        return Verified(shard.id, what, float("nan"), "other data: another version?")
+        return ShardCheck(shard.id, work, float("nan"), "other arrays: another version?")
     largest, differs = 0.0, ""
     for name, array in stored_arrays.items():
         other = np.asarray(again_arrays[name])
         if array.shape != other.shape or (array.dtype.kind in "SU") != (other.dtype.kind in "SUO"):
-            return Verified(shard.id, what, float("nan"), f"{name} has another shape")
+            return ShardCheck(shard.id, work, float("nan"), f"{name} has another shape")
         if array.dtype.kind == "f":
-            there = np.isnan(array) == np.isnan(other)
+            matching = np.isnan(array) == np.isnan(other)
             gap = np.abs(np.nan_to_num(array) - np.nan_to_num(other))
             largest = max(largest, float(gap.max(initial=0)))
-            differs = differs or ("" if there.all() else f"{name}: not a number elsewhere")
+            differs = differs or ("" if matching.all() else f"{name}: not a number elsewhere")
         elif not np.array_equal(array, other):
             differs = differs or f"{name} differs"
-    texts = [_texts(one) for one in (before, now)]
+    texts = [_texts(meta) for meta in (before, after)]
     if texts[0] != texts[1]:
         pairs = [(a, b) for a, b in zip(*texts, strict=False) if a != b]
         differs = "another number of answers"
         if pairs:
-            differs = f"said {pairs[0][1]!r:.60} instead of {pairs[0][0]!r:.60}"
-    return Verified(shard.id, what, largest, differs)
+            differs = f"{pairs[0][1]!r:.60} instead of {pairs[0][0]!r:.60}"
+    return ShardCheck(shard.id, work, largest, differs)
 
 
 def _measured(output: Output) -> dict[str, np.ndarray]:
@@ -139,13 +141,13 @@ def _measured(output: Output) -> dict[str, np.ndarray]:
     }
 
 
-def _said(meta: dict[str, Any]) -> dict[str, Any]:
+def _stored_metadata(meta: dict[str, Any]) -> dict[str, Any]:
     """Return the metadata as a file holds it, without what belongs to the machine."""
-    said: dict[str, Any] = json.loads(json.dumps(meta))
-    said["model"] = {k: v for k, v in said["model"].items() if k not in _ELSEWHERE}
-    return said
+    metadata: dict[str, Any] = json.loads(json.dumps(meta))
+    metadata["model"] = {k: v for k, v in metadata["model"].items() if k not in _ELSEWHERE}
+    return metadata
 
 
-def _texts(said: dict[str, Any]) -> list[str]:
-    lines = said.get("rows") or said.get("examples") or []
+def _texts(metadata: dict[str, Any]) -> list[str]:
+    lines = metadata.get("rows") or metadata.get("examples") or []
     return [str(line.get("prediction", line.get("text", ""))) for line in lines]

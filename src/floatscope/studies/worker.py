@@ -32,7 +32,7 @@ from ..scenes.pack import SERVED as SERVED_BUDGET
 from ..sequences.prompt import Encoded, Prompt
 from ..sequences.vocabulary import ModelFacts
 from ..stats.thirds import thirds
-from ..tasks.asking import Asked, Asking, NothingToAsk, ask, default_template
+from ..tasks.asking import Answered, EvaluationSetup, NothingToAsk, ask, default_template
 from ..tasks.conditions import condition_of
 from ..tasks.pool import Pool
 from ..tasks.prose import prose
@@ -43,7 +43,7 @@ from ..trace import Trace
 from ..trace.states import REVEALED
 from .batching import Batching
 from .data import Read, gold_is_missing, read_data, too_few
-from .experiments.base import Desk, Unusable
+from .experiments.base import ExperimentContext, Unusable
 from .kept_models import KeptModels
 from .measuring import Measuring, threads_of
 from .planning import experiments_of, held_out, measures_of, settings_of
@@ -66,7 +66,7 @@ _OWN = "own decoding"  # state of a control for measures about tokens that a net
 _SCENES = {PAGE: BUDGET, SERVED: SERVED_BUDGET}  # characters of each
 _CALIBRATION = 4  # texts on which controls are made as sharp as their models
 Tick = Callable[[float, float], None]
-Look = tuple[str, Measure, Trace]  # a measure's name, the measure, and what it looks at
+Reading = tuple[str, Measure, Trace]  # a measure's name, the measure, and the trace that it reads
 Data = dict[str, xr.Dataset]
 # an example, its data, what is left out
 Measured = tuple[dict[str, Any], Data, list[dict[str, str]]]
@@ -77,22 +77,26 @@ def make(
 ) -> Callable[[dict[str, Any], Tick], Output]:
     """Create the worker of a run.
 
-    `context` holds the folder in which relative paths begin, the checksums of sources that the run was begun
-    with, the run's directory, and the number of workers on this machine.
+    `context` holds the folder in which relative paths begin, the checksums of sources with which the run
+    was started, the run's directory, and the number of workers on this machine.
     """
-    asked = Request(**request)
-    plugins = plugin_digests(asked.plugins)
-    for plugin in asked.plugins:
+    main_request = Request(**request)
+    plugins = plugin_digests(main_request.plugins)
+    for plugin in main_request.plugins:
         load_plugin(plugin)
-    if plugin_digests(asked.plugins) != plugins:
+    if plugin_digests(main_request.plugins) != plugins:
         raise RunError("a plugin changed while it was loaded", "Run it again.")
     folder = Path(context.get("folder", ""))
     models = KeptModels(folder)
-    own: dict[str, Any] = {"folder": folder, "threads": threads_of(context.get("workers", 1))}
-    own["directory"] = Path(context["directory"]) if "directory" in context else None
-    part = cache(lambda number: ShardWorker((asked, *asked.extra_runs)[number], models, **own))
+    options: dict[str, Any] = {"folder": folder, "threads": threads_of(context.get("workers", 1))}
+    options["directory"] = Path(context["directory"]) if "directory" in context else None
+    part = cache(
+        lambda number: ShardWorker(
+            (main_request, *main_request.extra_runs)[number], models, **options
+        )
+    )
     pinned = Sources(context.get("sources", {}))
-    # What is wrong with its data is said before the first shard.
+    # Errors in the data are raised before the first shard.
     pinned.require(part(0).sources | plugins)
 
     def work(spec: dict[str, Any], tick: Tick) -> Output:
@@ -115,8 +119,8 @@ class Sources:
         for name, checksum in sources.items():
             if self.pinned.setdefault(name, checksum) != checksum:
                 raise RunError(
-                    f"{name} has changed since the run was begun",
-                    "Put back what the run was begun with, choose another --out, or begin anew "
+                    f"{name} has changed since the run was started",
+                    "Restore the original, choose another --out, or start again with "
                     "(--overwrite).",
                 )
 
@@ -204,12 +208,12 @@ class ShardWorker:
                 while batch:  # let go of each trace, so that it is freed when it is measured
                     index, name, trace = batch.pop(0)
                     tick(measuring.added + len(left_out), total)
-                    said = {"id": name, "index": index, "text": trace.text}
+                    example = {"id": name, "index": index, "text": trace.text}
                     if seeds:
-                        decoded.append((said, _canvases(trace)))
+                        decoded.append((example, _canvases(trace)))
                     shown = trace if self._viewed(spec, index) else None
-                    looks = self._looks(model, trace, spec, index)
-                    yield partial(self._measured, said, looks, shown, spec)
+                    readings = self._pair_measures(model, trace, spec, index)
+                    yield partial(self._measured, example, readings, shown, spec)
 
             for batch in self._batches(model, spec, left_out):
                 sizes.append(len(batch))
@@ -218,15 +222,15 @@ class ShardWorker:
                 control = self.model({"model": spec["model"], "control": seed})
                 for trained, trace in decoded:
                     tick(measuring.added + len(left_out), total)
-                    said = {"id": trained["id"], "index": trained["index"], "control": seed}
-                    looks = self._looks(control, trace, spec, said["index"], seed)
-                    measuring.add([partial(self._measured, said, looks)])
+                    example = {"id": trained["id"], "index": trained["index"], "control": seed}
+                    readings = self._pair_measures(control, trace, spec, example["index"], seed)
+                    measuring.add([partial(self._measured, example, readings)])
             results = measuring.finish()
         data: Data = {}
         for _, measured, notes in results:
             data |= measured
             left_out += notes
-        examples = [said for said, _, _ in results]
+        examples = [example for example, _, _ in results]
         meta: dict[str, Any] = {"examples": examples, "left_out": left_out}
         if self._batching(model, spec, False).memory is not None:  # free memory decided
             meta["batches"] = sizes
@@ -236,9 +240,9 @@ class ShardWorker:
         """Return whether the viewer shows this example."""
         return bool(spec["domain"] == QUESTIONS and index < self.request.view)
 
-    def _looks(
+    def _pair_measures(
         self, model: Model, trace: Trace, spec: dict[str, Any], index: int, seed: int | None = None
-    ) -> list[Look]:
+    ) -> list[Reading]:
         """Pair each measure with the trace that it reads: the decoding, or forwards over given texts.
 
         `seed` is that of the untrained control that reads the canvases of the trained model's decoding.
@@ -252,57 +256,57 @@ class ShardWorker:
             if seed is not None and state == "" and measure.own_tokens:
                 state = _OWN
             by_state.setdefault(state, []).append((key, measure))
-        looks: list[Look] = []
-        for state, some in by_state.items():
-            at = trace
+        readings: list[Reading] = []
+        for state, pairs in by_state.items():
+            source = trace
             if state or seed is not None:
                 masked = state not in (SAME, FINISHED)
-                keep = keep_for(measure for _, measure in some) or {"mass"}
+                keep = keep_for(measure for _, measure in pairs) or {"mass"}
                 name = spec["model"]
                 with nullcontext() if seed is None else self._untrained(name, seed, masked):
-                    at = self._read(model, trace, state, spec["domain"], index, keep)
-            looks += [(key, measure, at) for key, measure in some]
-        return looks
+                    source = self._read(model, trace, state, spec["domain"], index, keep)
+            readings += [(key, measure, source) for key, measure in pairs]
+        return readings
 
     def _measured(
         self,
-        said: dict[str, Any],
-        looks: list[Look],
+        example: dict[str, Any],
+        readings: list[Reading],
         shown: Trace | None = None,
         spec: dict[str, Any] | None = None,
     ) -> Measured:
         """Compute an example's values, and what the viewer shows of it. This uses no model."""
-        index, data = said["index"], Data()
-        place = f"{index}/control-{said['control']}" if "control" in said else f"{index}"
-        values = {key: f"{place}/{key}" for key, _, _ in looks}
-        for key, measure, trace in looks:
+        index, data = example["index"], Data()
+        place = f"{index}/control-{example['control']}" if "control" in example else f"{index}"
+        values = {key: f"{place}/{key}" for key, _, _ in readings}
+        for key, measure, trace in readings:
             try:
-                data[values[key]] = measure.example(trace).assign_attrs(id=said["id"])
+                data[values[key]] = measure.example(trace).assign_attrs(id=example["id"])
             except TraceError as error:
                 raise UsageError(
-                    f"measure {key}: {error.what}",
+                    f"measure {key}: {error.problem}",
                     f"Name the statistic in the `needs` of {type(measure).__name__}: a study keeps what its "
                     "measures need, and nothing else.",
                 ) from error
-        said, notes = said | {"values": values}, list[dict[str, str]]()
+        example, notes = example | {"values": values}, list[dict[str, str]]()
         if shown is not None and spec is not None:
             try:
-                made = {
-                    n: scene_of(shown, example=said["id"], budget=b) for n, b in _SCENES.items()
+                scenes = {
+                    n: scene_of(shown, example=example["id"], budget=b) for n, b in _SCENES.items()
                 }
-                if made[PAGE] == made[SERVED]:  # nothing was left out
-                    del made[SERVED]
-                said["scenes"] = {}
-                for name, scene in made.items():
-                    said["scenes"][name], data[f"{index}/{name}"] = take_arrays(scene)
+                if scenes[PAGE] == scenes[SERVED]:  # nothing was left out
+                    del scenes[SERVED]
+                example["scenes"] = {}
+                for name, scene in scenes.items():
+                    example["scenes"][name], data[f"{index}/{name}"] = take_arrays(scene)
             except UsageError as error:
                 notes.append({"what": f"the view of example {index}", "why": str(error)})
             if self.request.keep_traces:
                 number = self.request.models.index(spec["model"])
-                said["trace"] = f"{spec.get('run', 0)}-{number}-{index:05d}.zarr"
+                example["trace"] = f"{spec.get('run', 0)}-{number}-{index:05d}.zarr"
                 if self.directory is not None:
-                    shown.save(self.directory / TRACES / said["trace"], overwrite=True)
-        return said, data, notes
+                    shown.save(self.directory / TRACES / example["trace"], overwrite=True)
+        return example, data, notes
 
     @contextmanager
     def _untrained(self, name: str, seed: int, masked: bool) -> Iterator[None]:
@@ -334,8 +338,8 @@ class ShardWorker:
         length, texts = self.request.length, []
         for prompt, gold in self._calibration(model):
             for share in REVEALED:
-                known = gold[: round(share * length)]
-                texts.append([*prompt, *known, *[model.mask_id] * (length - len(known))])
+                revealed = gold[: round(share * length)]
+                texts.append([*prompt, *revealed, *[model.mask_id] * (length - len(revealed))])
         size = min(map(len, texts))
         ids = torch.tensor([text[-size:] for text in texts])
         rows = torch.eq(ids, model.mask_id or 0).roll(-model.shift, 1)
@@ -409,7 +413,7 @@ class ShardWorker:
             chosen = {i: prompt for i, prompt in prompts.items() if self._viewed(spec, i) is viewed}
             named = [(index, name) for index, (name, _) in chosen.items()]
             encoded = [prompt for _, prompt in chosen.values()]
-            trace = partial(self._traced, model, sampler, self._kept(spec, viewed))
+            trace = partial(self._traced, model, sampler, self._needed_statistics(spec, viewed))
             batching = self._batching(model, spec, viewed)
             for start, traces in batching.batches(encoded, sampler.length, trace):
                 yield [(*named[start + i], traces.pop(0)) for i in range(len(traces))]
@@ -424,21 +428,23 @@ class ShardWorker:
             traces = model.trace(batch, sampler, batch_size=len(batch), **options)
         return traces if keep else [_canvases(trace) for trace in traces]
 
-    def _kept(self, spec: dict[str, Any], viewed: bool) -> frozenset[str]:
+    def _needed_statistics(self, spec: dict[str, Any], viewed: bool) -> frozenset[str]:
         """Return the statistics that a trace keeps: those that the measures and the viewer need."""
         measures = self.by_domain[spec["domain"]]
         keep = keep_for(measure for key, measure in measures.items() if not _state_of(key))
         if viewed:
-            keep |= {*NEEDS, *(TraceOptions().kept if self.request.keep_traces else ())}
+            keep |= {*NEEDS, *(TraceOptions().kept_statistics if self.request.keep_traces else ())}
         return keep
 
     def _batching(self, model: Model, spec: dict[str, Any], viewed: bool) -> Batching:
         """Return what is known of the memory that such traces take, from all shards so far."""
         kind = spec["model"], spec["domain"], viewed
         if kind not in self._batchings:
-            known = self._batchings.items()  # each holds its model: those of another one go
-            self._batchings = {k: one for k, one in known if k[0] == spec["model"]}
-            self._batchings[kind] = Batching.of(model, self.request.batch)
+            batchings = (
+                self._batchings.items()
+            )  # drop those of other models, which they keep in memory
+            self._batchings = {k: batching for k, batching in batchings if k[0] == spec["model"]}
+            self._batchings[kind] = Batching.for_model(model, self.request.batch)
         return self._batchings[kind]
 
     def _fitting(self, model: Model, prompt: Prompt) -> Encoded:
@@ -473,34 +479,40 @@ class ShardWorker:
         data: Data = {}
         examples: list[dict[str, Any]] = []
         left_out: list[dict[str, str]] = []
-        seen: list[int] = []
-        desk = self.desk(model, control is None, lambda: tick(len(seen), len(chosen)))
+        indices: list[int] = []
+        context = self.experiment_context(
+            model, control is None, lambda: tick(len(indices), len(chosen))
+        )
         experiment, place = self.experiments[name], (name, spec["model"], control)
         if place not in self._prepared:
-            self._prepared[place] = experiment.prepare(desk)
+            self._prepared[place] = experiment.prepare(context)
         for index in chosen:
-            seen.append(index)
-            desk.tick()
+            indices.append(index)
+            context.tick()
             record = self.records[index]
             try:
                 if index in self.repeats:
                     raise Unusable(self.repeats[index])
-                values = experiment.ask(desk, index, self._prepared[place])
+                values = experiment.ask(context, index, self._prepared[place])
             except Unusable as error:
-                left_out.append({"what": f"{name} on {model.name}: {record.id}", "why": error.what})
+                left_out.append(
+                    {"what": f"{name} on {model.name}: {record.id}", "why": error.problem}
+                )
                 continue
             stored = f"{index}/{name}"
             data[stored] = values.assign_attrs(id=record.id)
             examples.append({"id": record.id, "index": index, "values": {name: stored}})
         return data, {"examples": examples, "left_out": left_out if control is None else []}
 
-    def desk(self, model: Model, trained: bool, alive: Callable[[], None]) -> Desk:
+    def experiment_context(
+        self, model: Model, trained: bool, alive: Callable[[], None]
+    ) -> ExperimentContext:
         """Return what an experiment works with; refuse data with too few questions."""
         request = self.request
-        if len(self.records) < request.questions + (held := held_out(request)):
-            raise too_few(request, self.records, held=held)
+        if len(self.records) < request.questions + (reserved := held_out(request)):
+            raise too_few(request, self.records, reserved=reserved)
         condition = condition_of(request.asked_as, request.seed)
-        return Desk(
+        return ExperimentContext(
             *(model, self.sampler(model), self.template, condition, self.records, self.pool),
             questions=request.questions,
             seed=request.seed,
@@ -522,7 +534,7 @@ class ShardWorker:
         if gold_is_missing(setting, everyone):
             return self._nothing(setting, model, "no record marks a gold passage")
         try:
-            asked = self._asked(model, spec, setting, sampler, everyone, tick)
+            answered = self._ask_questions(model, spec, setting, sampler, everyone, tick)
         except DoesNotFit as error:  # these prompts are too short for this setting: say so, go on
             return self._nothing(setting, model, str(error))
         except NothingToAsk as error:
@@ -530,7 +542,7 @@ class ShardWorker:
                 raise
             return self._nothing(setting, model, str(error))
         data: Data = {}
-        for i, decoding in enumerate(asked.decodings if setting.sampler else ()):
+        for i, decoding in enumerate(answered.decodings if setting.sampler else ()):
             start = len(decoding.prompt.ids)
             data[str(i)] = xr.Dataset(
                 {
@@ -539,22 +551,22 @@ class ShardWorker:
                     "final": ("position", decoding.canvas[-1, start:]),
                 }
             )
-        described = asked.sampler.describe()
+        described = answered.sampler.describe()
         if self.folder != Path():  # with paths as the request has them
             described = described.replace(f"{self.folder}{os.sep}", "")
         return data, {
             "setting": asdict(setting),
             "sampler": described,
             "end_ids": list(model.end_ids),
-            "rows": asked.scored,
-            "left_out": [{"what": bad.where, "why": str(bad)} for bad in asked.left_out],
+            "rows": answered.scored,
+            "left_out": [{"what": bad.where, "why": str(bad)} for bad in answered.left_out],
         }
 
     def _nothing(self, setting: Setting, model: Model, why: str) -> tuple[Data, dict[str, Any]]:
         left_out = [{"what": f"{setting.name} on {model.name}", "why": why}]
         return {}, {"setting": asdict(setting), "rows": [], "left_out": left_out}
 
-    def _asked(
+    def _ask_questions(
         self,
         model: Model,
         spec: dict[str, Any],
@@ -562,10 +574,10 @@ class ShardWorker:
         sampler: AnySampler,
         everyone: tuple[Record, ...],
         tick: Tick,
-    ) -> Asked:
+    ) -> Answered:
         parts = {k: f"{s.start}:{s.stop}" for k, s in thirds(model.n_layers).items()}
         text = setting.intervention.format(**parts)
-        asking = Asking(
+        asking = EvaluationSetup(
             model,
             sampler,
             condition=condition_of(setting.condition, self.request.seed),
@@ -574,7 +586,7 @@ class ShardWorker:
             pool=self.pool_of(setting, everyone),
             batch_size=self.request.batch_size,
             skip_bad=self.request.skip_bad,
-            progress=lambda done, of: tick(done, of),
+            progress=lambda completed, total: tick(completed, total),
         )
         return ask(asking, everyone[spec["start"] : spec["stop"]])
 
@@ -611,8 +623,8 @@ class ShardWorker:
 
     def _located(self, sampler: AnySampler) -> AnySampler:
         """Find the files that a sampler reads (token frequencies) in the run's folder."""
-        given = {field.name: getattr(sampler, field.name) for field in fields(sampler)}
-        texts = {k: str(v) for k, v in given.items() if isinstance(v, str | Path) and str(v)}
+        settings = {field.name: getattr(sampler, field.name) for field in fields(sampler)}
+        texts = {k: str(v) for k, v in settings.items() if isinstance(v, str | Path) and str(v)}
         paths = {k: located(text, self.folder) for k, text in texts.items()}
         moved: dict[str, Any] = {k: path for k, path in paths.items() if path != texts[k]}
         return replace(sampler, **moved) if moved else sampler
@@ -642,7 +654,7 @@ def _canvases(trace: Trace) -> Trace:
 
 def about(model: Model) -> dict[str, Any]:
     """Return the facts about a model that a shard stores."""
-    known = (
+    names = (
         "family",
         "direction",
         "parameters",
@@ -652,13 +664,13 @@ def about(model: Model) -> dict[str, Any]:
         "dtype",
         "device",
     )
-    return {"name": model.name, **{name: model.facts[name] for name in known}}
+    return {"name": model.name, **{name: model.facts[name] for name in names}}
 
 
 def _prose(record: Record, index: int) -> Prompt:
     """Return running English of about the length of the record's prompt, as a second domain."""
-    wanted = len(record.question) + sum(len(p.text) for p in record.passages)
-    return Prompt.plain(prose(index, wanted), chat=False)
+    length = len(record.question) + sum(len(p.text) for p in record.passages)
+    return Prompt.plain(prose(index, length), chat=False)
 
 
 def _repeats(records: Sequence[Record]) -> dict[int, str]:

@@ -11,8 +11,8 @@ from .._lazy import lazily
 
 if TYPE_CHECKING:
     from .answers import SCORES, Answers, evaluate
-    from .bad import Bad
     from .conditions import Condition, gold_sweep, noise_sweep, passage_counts
+    from .invalid_record import InvalidRecord
     from .long_questions import long_records
     from .named import is_named, named_records
     from .pool import Pool

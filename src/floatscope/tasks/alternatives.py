@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from .bad import shown
+from .invalid_record import shown
 from .record import Record
 
 # "and" joins one answer more often than it lists two; so does a slash between short words (km/h, AC/DC, 1/2).
@@ -27,11 +27,11 @@ def alternatives(answer: str) -> tuple[str, ...]:
 
 def split(record: Record) -> Record:
     """Return the record with the parts of such answers as further right answers."""
-    more = [part for answer in record.answers for part in alternatives(answer)]
-    return replace(record, answers=tuple(dict.fromkeys([*record.answers, *more])))
+    parts = [part for answer in record.answers for part in alternatives(answer)]
+    return replace(record, answers=tuple(dict.fromkeys([*record.answers, *parts])))
 
 
-def said(golds: Mapping[str, Iterable[str]]) -> str:
+def describe(golds: Mapping[str, Iterable[str]]) -> str:
     """Report how many answers seem to hold several, with examples and the remedy; "" if none does."""
     several = {
         name: next(answer for answer in answers if alternatives(answer))
@@ -40,10 +40,12 @@ def said(golds: Mapping[str, Iterable[str]]) -> str:
     }
     if not several:
         return ""
-    some = "; ".join(f"{name}: {shown(answer)}" for name, answer in list(several.items())[:_NAMED])
-    more = ", …" * (len(several) > _NAMED)
+    examples = "; ".join(
+        f"{name}: {shown(answer)}" for name, answer in list(several.items())[:_NAMED]
+    )
+    ellipsis = ", …" * (len(several) > _NAMED)
     return (
         f"{len(several)} of {len(golds)} records have a gold answer that seems to hold several, but counts "
-        f"as one ({some}{more}). To accept each part as right too: --split-alternatives "
+        f"as one ({examples}{ellipsis}). To accept each part as right too: --split-alternatives "
         "(split_alternatives=True)."
     )

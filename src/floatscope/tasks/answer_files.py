@@ -22,17 +22,18 @@ _FIRST = ["model", "condition", "intervention", "sampler", "template", "id", "qu
 
 
 def require_free(path: Path, overwrite: bool) -> None:
-    """Refuse a path that cannot be written, or that holds something that must not be overwritten."""
+    """Refuse a path that cannot be written, or whose contents must not be overwritten."""
     if path.suffix not in ENDINGS:
-        known = ", ".join(ending.removeprefix(".") for ending in ENDINGS)
-        raise UsageError(f"no format {path.suffix.removeprefix('.')!r:.40}", f"Use {known}.")
+        formats = ", ".join(ending.removeprefix(".") for ending in ENDINGS)
+        raise UsageError(f"no format {path.suffix.removeprefix('.')!r:.40}", f"Use {formats}.")
     if os.path.lexists(path):
         kind = "a link" if path.is_symlink() else "a directory" if path.is_dir() else "a file"
-        ours = kind == "a file" and path.is_file() and is_answers(path)  # a pipe would make us wait
+        # `is_file` first: opening a pipe would block.
+        replaceable = kind == "a file" and path.is_file() and is_answers(path)
         if not overwrite:
-            remedy = "Choose another --out" + (", or pass --overwrite." if ours else ".")
-            raise UsageError(f"{path} exists{'' if ours else f': {kind}'}", remedy)
-        if not ours:
+            remedy = "Choose another --out" + (", or pass --overwrite." if replaceable else ".")
+            raise UsageError(f"{path} exists{'' if replaceable else f': {kind}'}", remedy)
+        if not replaceable:
             raise UsageError(
                 f"{path} is {kind} without answers of Floatscope: it is not overwritten",
                 "Choose another --out, or remove it yourself.",
@@ -56,21 +57,21 @@ def is_answers(path: Path) -> bool:
     return names[: len(_FIRST)] == _FIRST
 
 
-def write(every: Sequence[Answers], path: Path) -> None:
+def write(all_answers: Sequence[Answers], path: Path) -> None:
     """Write all answers to one file, in order."""
     frames = []
-    for answers in every:
+    for answers in all_answers:
         frame = answers.table.copy()
         for place, key in enumerate(("model", "intervention", "sampler", "template")):
             frame.insert(place, key, encodable(getattr(answers, key)))
         frame.insert(1, "condition", answers.condition.name)
         frames.append(frame)
-    whole = pd.concat(frames, ignore_index=True)
+    combined = pd.concat(frames, ignore_index=True)
     buffer = io.BytesIO()
     if path.suffix == ".csv":
-        whole.to_csv(buffer, index=False)
+        combined.to_csv(buffer, index=False)
     elif path.suffix == ".jsonl":
-        whole.to_json(buffer, orient="records", lines=True, force_ascii=False)
+        combined.to_json(buffer, orient="records", lines=True, force_ascii=False)
     else:
-        whole.to_parquet(buffer, index=False)
+        combined.to_parquet(buffer, index=False)
     atomic.write(path, buffer.getvalue())

@@ -16,15 +16,15 @@ from ..interventions import Intervention
 from ..models import Model
 from ..sequences.decoding import Decoding, Progress
 from ..stats.intervals import SHARES, difference, mean, pair
-from .asking import Asking, ask
-from .bad import Bad
+from .asking import EvaluationSetup, ask
 from .conditions import Condition
-from .cut import count, in_doubt, mostly, said
-from .keeping import Kept, kept
+from .cut import count, describe, in_doubt, mostly
+from .invalid_record import InvalidRecord
+from .keeping import AnswerStore, open_answers
 from .long_scores import LONG_SCORES
 from .pool import Pool
 from .record import Record
-from .scores import counted
+from .scores import matched_answer
 from .templates import Template
 
 SCORES = ("exact_match", "contains", "f1")  # right or wrong
@@ -67,7 +67,8 @@ class Answers:
             `content_tokens`.
             A score that does not apply is None.
         decodings (list of Decoding): The decoding of each question, in the order of the table.
-        left_out (tuple of Bad): The questions that could not be asked, with the reason; () by default.
+        left_out (tuple of InvalidRecord): The questions that could not be asked, with the reason; () by
+            default.
     """
 
     model: str
@@ -77,7 +78,7 @@ class Answers:
     intervention: str
     table: pd.DataFrame
     decodings: list[Decoding]
-    left_out: tuple[Bad, ...] = ()
+    left_out: tuple[InvalidRecord, ...] = ()
 
     def __repr__(self) -> str:
         """Name the model and the condition; give n and the mean of the main score with its interval."""
@@ -99,26 +100,26 @@ class Answers:
     @property
     def scores(self) -> tuple[str, ...]:
         """Names of the scores that apply to these answers, the main score first."""
-        there = [s for s in EVERY if s in self.table and self.table[s].notnull().any()]
-        return tuple(sorted(there, key=lambda s: s not in ("contains", "rouge_l")))
+        present = [s for s in EVERY if s in self.table and self.table[s].notnull().any()]
+        return tuple(sorted(present, key=lambda s: s not in ("contains", "rouge_l")))
 
-    def mean(self, what: str = "contains", *, level: float = 0.95) -> Interval:
+    def mean(self, score: str = "contains", *, level: float = 0.95) -> Interval:
         """Return a score's mean over questions (a share of 1) with the ends of its interval.
 
         Args:
-            what (str): Name of the score. By default "contains": 1 if the answer contains a right answer,
+            score (str): Name of the score. By default "contains": 1 if the answer contains a right answer,
                 else 0.
             level (float): Level of the interval; 0.95 by default.
         """
-        values, clusters = self.table[what].to_numpy(float), self.table["cluster"].to_numpy()
+        values, clusters = self.table[score].to_numpy(float), self.table["cluster"].to_numpy()
         return _numbers(mean(values, bounds=SHARES, level=level, clusters=clusters))
 
-    def minus(self, other: "Answers", what: str = "contains", *, level: float = 0.95) -> Interval:
+    def minus(self, other: "Answers", score: str = "contains", *, level: float = 0.95) -> Interval:
         """Return the difference of the means, this one minus the other, paired by question.
 
         Args:
             other (Answers): The other answers. Only questions that were asked in both count, by their id.
-            what (str): Name of the score; "contains" by default.
+            score (str): Name of the score; "contains" by default.
             level (float): Level of the interval; 0.95 by default.
 
         Returns:
@@ -126,7 +127,7 @@ class Answers:
         """
         tables = (self.table, other.table)
         _, places = pair(*([str(i) for i in table["id"]] for table in tables))
-        a, b = (t[what].to_numpy(float)[at] for t, at in zip(tables, places, strict=True))
+        a, b = (t[score].to_numpy(float)[place] for t, place in zip(tables, places, strict=True))
         clusters = self.table["cluster"].to_numpy()[places[0]]
         return _numbers(difference(a, b, level=level, bounds=SHARES, clusters=clusters))
 
@@ -139,7 +140,7 @@ class Answers:
             doubt = mostly(in_doubt(cut, right.fillna(0)))
         else:
             doubt = mostly(cut)
-        return said(cut, int(self.table["masks"].iloc[0])) if doubt else ""
+        return describe(cut, int(self.table["masks"].iloc[0])) if doubt else ""
 
     def summary(self) -> dict[str, object]:
         """Return one row of a table: the model, the settings, and each score with its interval."""
@@ -153,8 +154,8 @@ class Answers:
             "steps": float(self.table["steps"].mean()),
             "cut": count(self.table["cut"].to_numpy()),
         }
-        for what in (s for s in EVERY if s in self.scores):
-            line[what], line[f"{what}_low"], line[f"{what}_high"] = self.mean(what)
+        for score in (s for s in EVERY if s in self.scores):
+            line[score], line[f"{score}_low"], line[f"{score}_high"] = self.mean(score)
         return line
 
 
@@ -174,7 +175,7 @@ def evaluate(
     batch_size: int = 8,
     skip_bad: bool = False,
     progress: Progress | None = None,
-    keep: Kept | Path | str | None = None,
+    keep: AnswerStore | Path | str | None = None,
 ) -> Answers:
     """Ask a model all records under one condition, and score the answers.
 
@@ -206,21 +207,24 @@ def evaluate(
     """
     options = dict(locals())
     if isinstance(keep, Path | str):
-        with kept(keep) as answers:
+        with open_answers(keep) as answers:
             return evaluate(**options | {"keep": answers})
     del options["records"]
-    asked = ask(Asking(**options), records)
-    table = pd.DataFrame(asked.scored)
+    answered = ask(EvaluationSetup(**options), records)
+    table = pd.DataFrame(answered.scored)
     right = zip(table["prediction"], table["answers"], table["contains"], strict=True)
-    why = [counted(said, answers) if contains else "" for said, answers, contains in right]
+    why = [
+        matched_answer(prediction, answers) if contains else ""
+        for prediction, answers, contains in right
+    ]
     table.insert(list(table).index("prediction") + 1, "counted", why)
     return Answers(
         model=model.name,
         condition=condition or Condition(),
-        sampler=asked.sampler.describe(),
-        template=repr(asked.template),
+        sampler=answered.sampler.describe(),
+        template=repr(answered.template),
         intervention=intervention.describe() if intervention else "",
         table=table,
-        decodings=asked.decodings,
-        left_out=tuple(asked.left_out),
+        decodings=answered.decodings,
+        left_out=tuple(answered.left_out),
     )

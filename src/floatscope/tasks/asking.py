@@ -19,11 +19,11 @@ from ..interventions import Intervention
 from ..models import Model, attention_hook
 from ..sequences.decoding import Progress
 from ..sequences.prompt import Encoded
-from .bad import Bad
 from .conditions import Condition
 from .cut import was_cut
 from .fitting import fitting
-from .keeping import Kept, asked_of
+from .invalid_record import InvalidRecord
+from .keeping import AnswerStore, asked_of
 from .long_scores import distinct, grounded, rouge_l
 from .pool import Pool
 from .record import Asks, Record
@@ -32,18 +32,18 @@ from .templates import PlainTemplate, Template, WorldTemplate
 
 
 class NothingToAsk(UsageError):
-    """The error if every question had to be left out."""
+    """Raised if every question had to be left out."""
 
 
 @dataclass(frozen=True, eq=False)
-class Asked:
+class Answered:
     """Scores and a decoding for each question, in order, and the questions that were left out."""
 
     sampler: AnySampler
     template: Template
     scored: list[dict[str, Any]]
     decodings: list[Decoding]
-    left_out: list[Bad]
+    left_out: list[InvalidRecord]
 
 
 def default_template(records: Sequence[Record]) -> Template:
@@ -53,8 +53,8 @@ def default_template(records: Sequence[Record]) -> Template:
 
 
 @dataclass(frozen=True, eq=False)
-class Asking:
-    """A model and how it is asked; `evaluate` says what the fields mean."""
+class EvaluationSetup:
+    """The settings of an evaluation; the fields are the parameters of `evaluate`."""
 
     model: Model
     sampler: AnySampler | None = None
@@ -65,36 +65,38 @@ class Asking:
     batch_size: int = 8
     skip_bad: bool = False
     progress: Progress | None = None
-    keep: Kept | None = None
+    keep: AnswerStore | None = None
 
 
-def ask(asking: Asking, records: Sequence[Record]) -> Asked:
+def ask(setup: EvaluationSetup, records: Sequence[Record]) -> Answered:
     """Decode and score every record."""
-    model, keep, batch_size = asking.model, asking.keep, asking.batch_size
+    model, keep, batch_size = setup.model, setup.keep, setup.batch_size
     _require_records(model, records)
     if batch_size < 1:
         raise UsageError(f"batch_size = {batch_size}", "Use 1 or more.")
-    condition = asking.condition or Condition()
-    template = asking.template or default_template(records)
-    chosen = budget(choose_sampler(model, asking.sampler), condition)
+    condition = setup.condition or Condition()
+    template = setup.template or default_template(records)
+    chosen = budget(choose_sampler(model, setup.sampler), condition)
     chosen.check(model)
-    asked, left_out = _prompts(asking, records, chosen, condition, template)
-    order = sorted(range(len(asked)), key=lambda i: (len(asked[i][1].ids), i))
+    questions, left_out = _prompts(setup, records, chosen, condition, template)
+    order = sorted(range(len(questions)), key=lambda i: (len(questions[i][1].ids), i))
     decoded: dict[int, Decoding] = {}
-    intervention = asking.intervention
+    intervention = setup.intervention
     edit = intervention.describe() if intervention else ""
     facts = asked_of(model, chosen, condition.name, edit, batch_size) if keep else {}
     with intervention(model) if intervention else nullcontext():
         for number, start in enumerate(range(0, len(order), batch_size)):
             batch = order[start : start + batch_size]
             with attention_hook.lock_network(model.net):
-                prompts = [prepared(model, asked[i][1]) for i in batch]
-                now = partial(decode, model, prompts, chosen)
-                answers = keep.batch(number, facts, prompts, now) if keep else now()
+                prompts = [prepared(model, questions[i][1]) for i in batch]
+                decode_batch = partial(decode, model, prompts, chosen)
+                answers = (
+                    keep.batch(number, facts, prompts, decode_batch) if keep else decode_batch()
+                )
             decoded.update(zip(batch, answers, strict=True))
-            if asking.progress:
-                asking.progress(len(decoded), len(asked))
-    decodings = [decoded[i] for i in range(len(asked))]
+            if setup.progress:
+                setup.progress(len(decoded), len(questions))
+    decodings = [decoded[i] for i in range(len(questions))]
     scored = [
         {
             "id": record.id,
@@ -109,14 +111,14 @@ def ask(asking: Asking, records: Sequence[Record]) -> Asked:
             "prompt_tokens": len(prompt.ids),
             "ended": decoding.ended,
             "cut": None
-            if record.asks is Asks.CONTINUATION  # a text goes on: it has no end to be cut off from
+            if record.asks is Asks.CONTINUATION  # a continuation has no natural end
             else was_cut(decoding.answer_ids, model.end_ids),
             "known": record.known,
             **dict(sorted(decoding.info.items())),  # (stored answers come back in this order)
         }
-        for (record, prompt), decoding in zip(asked, decodings, strict=True)
+        for (record, prompt), decoding in zip(questions, decodings, strict=True)
     ]
-    return Asked(chosen, template, scored, decodings, left_out)
+    return Answered(chosen, template, scored, decodings, left_out)
 
 
 def _require_records(model: object, records: object) -> None:
@@ -144,20 +146,20 @@ def _require_records(model: object, records: object) -> None:
 
 def _scores(model: Model, record: Record, decoding: Decoding) -> dict[str, float | None]:
     """Score an answer as right or wrong, and a long answer by its text; None where a score does not apply."""
-    said, asks = decoding.text, record.asks
-    right: dict[str, float | None] = {**score(said, record.answers)}
+    text, asks = decoding.text, record.asks
+    right: dict[str, float | None] = {**score(text, record.answers)}
     if asks is Asks.WORDS:
         return right
     right = right | {"exact_match": None} if asks.has_answer else dict.fromkeys(right)
     content = [i for i in decoding.answer_ids if i not in model.special_ids]
-    given = " ".join([record.question, *(passage.text for passage in record.passages)])
-    like = {
-        "rouge_l": None if asks.has_answer else rouge_l(said, record.answers),
-        "distinct_4": distinct(said),
-        "grounded": grounded(said, given),
+    source = " ".join([record.question, *(passage.text for passage in record.passages)])
+    text_scores = {
+        "rouge_l": None if asks.has_answer else rouge_l(text, record.answers),
+        "distinct_4": distinct(text),
+        "grounded": grounded(text, source),
         "content_tokens": float(len(content)),
     }
-    return right | {k: None if v is None or math.isnan(v) else v for k, v in like.items()}
+    return right | {k: None if v is None or math.isnan(v) else v for k, v in text_scores.items()}
 
 
 def budget(sampler: AnySampler, condition: Condition) -> AnySampler:
@@ -175,37 +177,39 @@ def budget(sampler: AnySampler, condition: Condition) -> AnySampler:
 
 
 def _prompts(
-    asking: Asking,
+    setup: EvaluationSetup,
     records: Sequence[Record],
     sampler: AnySampler,
     condition: Condition,
     template: Template,
-) -> tuple[list[tuple[Record, Encoded]], list[Bad]]:
+) -> tuple[list[tuple[Record, Encoded]], list[InvalidRecord]]:
     """Turn every record into a prompt that fits, before anything is decoded."""
-    pool, intervention = asking.pool, asking.intervention
-    others = pool if isinstance(pool, Pool) else Pool(records if pool is None else pool)
-    asked, left_out = [], []
+    pool, intervention = setup.pool, setup.intervention
+    passage_pool = pool if isinstance(pool, Pool) else Pool(records if pool is None else pool)
+    questions, left_out = [], []
     for record in records:
         try:
-            one = fitting(
-                asking.model,
+            question = fitting(
+                setup.model,
                 record,
                 condition=condition,
                 template=template,
-                pool=others,
+                pool=passage_pool,
                 length=sampler.length,
                 added=0 if intervention is None else intervention.adds,
             )
         except UsageError as error:
-            if not asking.skip_bad:
+            if not setup.skip_bad:
                 raise
-            left_out.append(Bad(record.where or record.id, "", error.what, error.remedy))
+            left_out.append(
+                InvalidRecord(record.where or record.id, "", error.problem, error.remedy)
+            )
             continue
-        asked.append(one)
-    if not asked:
+        questions.append(question)
+    if not questions:
         raise NothingToAsk(
             f"none of {len(records)} questions can be asked under {condition.name!r}; "
             f"the first: {left_out[0]}",
             "Choose another condition or other data.",
         )
-    return asked, left_out
+    return questions, left_out

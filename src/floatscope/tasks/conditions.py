@@ -93,8 +93,8 @@ class Condition:
                 "as-is" for none.
         """
         flags = {f.name: f.type is bool for f in fields(cls)}  # the others are numbers
-        known = ", ".join(n.replace("_", "-") + ("" if flags[n] else "=…") for n in flags)
-        given: dict[str, bool | int | float] = {}
+        names = ", ".join(n.replace("_", "-") + ("" if flags[n] else "=…") for n in flags)
+        settings: dict[str, bool | int | float] = {}
         for word in [] if text.strip() == _AS_IS else text.split(","):
             key, _, value = (s.strip() for s in word.partition("="))
             key = key.replace("-", "_")
@@ -102,13 +102,13 @@ class Condition:
                 if flags[key] != (not value):
                     raise ValueError
                 number = float if key == "noise" else int
-                given[key] = True if flags[key] else number(value)
+                settings[key] = True if flags[key] else number(value)
             except (KeyError, ValueError):
                 raise UsageError(
                     f"unknown setting {word.strip()!r} in the condition {text!r}",
-                    f"Write {_AS_IS}, or some of {known}, with commas between.",
+                    f"Write {_AS_IS}, or some of {names}, with commas between.",
                 ) from None
-        return cls(**given)  # type: ignore[arg-type]  # each key got its own type above
+        return cls(**settings)  # type: ignore[arg-type]  # each key got its own type above
 
     def apply(self, record: Record, pool: Sequence[Record] | Pool = ()) -> Record:
         """Apply the condition to a record.
@@ -130,24 +130,24 @@ class Condition:
             return record.closed_book()
         if self.passages is self.gold is self.noise is None and not self.conflicts:
             return record
-        others = pool if isinstance(pool, Pool) else Pool(pool)
+        passage_pool = pool if isinstance(pool, Pool) else Pool(pool)
         if record.gold is None:
-            return record.with_passages(self._as_retrieved(record, others))
+            return record.with_passages(self._as_retrieved(record, passage_pool))
         gold = record.passages[record.gold]
         needed = {
-            i: p for i, p in enumerate(record.passages) if p.kept and i != record.gold
+            i: p for i, p in enumerate(record.passages) if p.is_required and i != record.gold
         }  # the other hop, or a second gold passage
-        rest = self._distractors(record, others, 1 + len(needed))
-        rest = self._noisy(record, rest, others)
+        passages = self._distractors(record, passage_pool, 1 + len(needed))
+        passages = self._noisy(record, passages, passage_pool)
         if self.passages is None:
             for i, passage in needed.items():  # ascending: each returns to where it stood
-                rest.insert(i - (i > record.gold), passage)
+                passages.insert(i - (i > record.gold), passage)
         else:
-            rest = self._spread(record, rest, tuple(needed.values()), "needed")
-        conflicts = contradiction(record, gold, self.conflicts, others, self.seed)
-        rest = self._spread(record, rest, conflicts, "conflicts")
-        rest.insert(self._place(record, record.gold, len(rest)), gold)
-        return record.with_passages(rest)
+            passages = self._spread(record, passages, tuple(needed.values()), "needed")
+        conflicts = contradiction(record, gold, self.conflicts, passage_pool, self.seed)
+        passages = self._spread(record, passages, conflicts, "conflicts")
+        passages.insert(self._place(record, record.gold, len(passages)), gold)
+        return record.with_passages(passages)
 
     def require(self, record: Record) -> None:
         """Raise an error if the condition cannot apply to a record.
@@ -173,36 +173,36 @@ class Condition:
                 "Use closed_book=True for it, or add passages.",
             )
 
-    def _as_retrieved(self, record: Record, others: Pool) -> list[Passage]:
+    def _as_retrieved(self, record: Record, pool: Pool) -> list[Passage]:
         """Choose passages if none is marked as gold: the first n, then others without an answer."""
-        asked = {"gold": self.gold is not None, "noise": self.noise, "conflicts": self.conflicts}
-        for field in (name for name, given in asked.items() if given):
+        settings = {"gold": self.gold is not None, "noise": self.noise, "conflicts": self.conflicts}
+        for field in (name for name, value in settings.items() if value):
             raise UsageError(
                 f"record {record.label} marks no passage as gold, and {field} needs one",
                 "Mark it (isgold, or gold: index), or leave that option out.",
             )
-        own, wanted = list(record.passages), self.passages or len(record.passages)
-        return own[:wanted] + others.distractors(record, wanted - len(own), self.seed)
+        passages, count = list(record.passages), self.passages or len(record.passages)
+        return passages[:count] + pool.distractors(record, count - len(passages), self.seed)
 
-    def _distractors(self, record: Record, others: Pool, kept: int) -> list[Passage]:
-        own = [p for p in record.passages if not p.kept]
+    def _distractors(self, record: Record, pool: Pool, required: int) -> list[Passage]:
+        passages = [p for p in record.passages if not p.is_required]
         if self.passages is None:
-            return own
-        wanted = self.passages - kept - self.conflicts
-        if wanted < 0:
+            return passages
+        count = self.passages - required - self.conflicts
+        if count < 0:
             raise UsageError(
-                f"record {record.label}: {kept} passages are needed to answer and {self.conflicts} "
+                f"record {record.label}: {required} passages are needed to answer and {self.conflicts} "
                 f"are conflicts, more than passages={self.passages}",
-                f"Give passages={kept + self.conflicts} or more.",
+                f"Give passages={required + self.conflicts} or more.",
             )
-        own = [p for p in own if others.may_distract(p, record)][:wanted]
-        return own + others.distractors(record, wanted - len(own), self.seed, own)
+        passages = [p for p in passages if pool.may_distract(p, record)][:count]
+        return passages + pool.distractors(record, count - len(passages), self.seed, passages)
 
-    def _noisy(self, record: Record, passages: list[Passage], others: Pool) -> list[Passage]:
+    def _noisy(self, record: Record, passages: list[Passage], pool: Pool) -> list[Passage]:
         count = round((self.noise or 0) * len(passages))
         if not count:
             return passages
-        noise = others.irrelevant(record, count, self.seed, passages)
+        noise = pool.irrelevant(record, count, self.seed, passages)
         places = ranked(range(len(passages)), str, f"noise {self.seed} {record.id}")[:count]
         replaced = dict(zip(places, noise, strict=True))
         return [replaced.get(i, passage) for i, passage in enumerate(passages)]
@@ -216,17 +216,17 @@ class Condition:
             out.insert(_draw(f"{why} {number} {self.seed} {record.id}", len(out) + 1), passage)
         return out
 
-    def _place(self, record: Record, own: int, rest: int) -> int:
+    def _place(self, record: Record, original_place: int, count: int) -> int:
         if self.gold is not None:
-            if self.gold > rest:
+            if self.gold > count:
                 raise UsageError(
-                    f"record {record.label}: gold = {self.gold}, but there are {rest + 1} passages",
+                    f"record {record.label}: gold = {self.gold}, but there are {count + 1} passages",
                     "gold counts passages from 0; set passages=n for more of them.",
                 )
             return self.gold
         if self.passages is None:
-            return min(own, rest)
-        return _draw(f"gold {self.seed} {record.id}", rest + 1)
+            return min(original_place, count)
+        return _draw(f"gold {self.seed} {record.id}", count + 1)
 
 
 def gold_sweep(n_passages: int, positions: Iterable[int], *, seed: int = 0) -> list[Condition]:

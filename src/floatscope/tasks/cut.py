@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 Column = Collection[Any]  # True, False or None for each answer, as a list or an array
-MOST = 0.5  # of answers: with more than this cut off, a share of right ones says little
+MOST = 0.5  # share of cut answers above which accuracy is not interpretable
 REMEDY = "Give a longer length (--length)."
 
 
@@ -22,12 +22,12 @@ def was_cut(answer_ids: Sequence[int], end_ids: Sequence[int]) -> bool | None:
 def in_doubt(cut: Iterable[Any], right: Iterable[Any]) -> list[bool | None]:
     """Return which answers were cut off before they contained a right answer."""
     pairs = zip(cut, right, strict=True)
-    return [None if one is None else bool(one) and not good for one, good in pairs]
+    return [None if cut_off is None else bool(cut_off) and not good for cut_off, good in pairs]
 
 
 def count(cut: Column) -> int:
     """Count the answers that are known to have been cut off."""
-    return sum(bool(one) for one in cut if one is not None)
+    return sum(bool(cut_off) for cut_off in cut if cut_off is not None)
 
 
 def mostly(cut: Column) -> bool:
@@ -35,6 +35,6 @@ def mostly(cut: Column) -> bool:
     return count(cut) > MOST * len(cut)
 
 
-def said(cut: Column, length: int) -> str:
-    """Write the count for a sentence."""
+def describe(cut: Column, length: int) -> str:
+    """Describe how many answers were cut off, as part of a sentence."""
     return f"{count(cut)} of {len(cut)} answers were cut off at {length} tokens"

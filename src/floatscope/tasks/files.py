@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import UsageError
-from ..untrusted import Twice, Unreadable, check, parse
+from ..untrusted import DuplicateField, Unreadable, check, parse
 from . import stream
-from .bad import Bad
+from .invalid_record import InvalidRecord
 
 _NAME = 100  # characters of an id that a message may show
 
@@ -24,21 +24,21 @@ class Item:
 
     where: str
     data: Any = None
-    bad: Bad | None = None
+    bad: InvalidRecord | None = None
     squad: bool = False
 
 
 def items(path: Path) -> Iterator[Item]:
     """Yield the objects of a file in order, reading as they are needed."""
     with stream.opened(path) as source:
-        # A document may stand on one line, and its name says so.
-        whole = ".json" in path.suffixes
-        lines = stream.lines(source, stream.DOCUMENT if whole else stream.RECORD)
+        # A file named .json may hold one document on a single line.
+        is_document = ".json" in path.suffixes
+        lines = stream.lines(source, stream.DOCUMENT if is_document else stream.RECORD)
         number, first = next(lines, (0, b""))
         if not number:
             raise UsageError(f"{path} is empty", "Give a file with at least one record.")
         if first is None or not _begins_document(path, first):
-            if whole and first is None:
+            if is_document and first is None:
                 raise _too_long(path)
             if first is not None and len(first) > stream.RECORD:
                 first = None
@@ -70,19 +70,19 @@ def _begins_document(path: Path, first: bytes) -> bool:
 
 def _document(path: Path, raw: bytes) -> Iterator[Item]:
     try:
-        whole = parse(raw)
+        document = parse(raw)
     except Unreadable as error:
-        if "Extra data" in error.what and raw.lstrip().startswith(b"["):
+        if "Extra data" in error.problem and raw.lstrip().startswith(b"["):
             # Lines after all: the first is an array, and others follow.
             yield from _lines(path, enumerate(raw.split(b"\n"), 1))
             return
-        raise UsageError(f"{path}, line {error.line}: {error.what}", error.remedy) from None
-    if isinstance(whole, dict):
-        yield from _squad(path, whole)
+        raise UsageError(f"{path}, line {error.line}: {error.problem}", error.remedy) from None
+    if isinstance(document, dict):
+        yield from _squad(path, document)
         return
-    for number, data in enumerate(whole, 1):
+    for number, data in enumerate(document, 1):
         yield _item(f"{path}, item {number}", data)
-    if not whole:
+    if not document:
         raise UsageError(f"{path} is an empty list", "Give a file with at least one record.")
 
 
@@ -90,13 +90,15 @@ def _lines(path: Path, lines: Iterable[tuple[int, bytes | None]]) -> Iterator[It
     for number, line in lines:
         where = f"{path}, line {number}"
         if line is None:
-            what = f"is longer than {stream.RECORD >> 20} MB"
-            yield Item(where, bad=Bad(where, "", what, "Split it: no model reads so much."))
+            problem = f"is longer than {stream.RECORD >> 20} MB"
+            yield Item(
+                where, bad=InvalidRecord(where, "", problem, "Split it: no model reads so much.")
+            )
         elif line.strip():
             try:
                 data = parse(line)
             except Unreadable as error:
-                yield Item(where, bad=Bad(where, "", error.what, error.remedy))
+                yield Item(where, bad=InvalidRecord(where, "", error.problem, error.remedy))
             else:
                 yield _item(where, data)
 
@@ -105,7 +107,7 @@ def _item(where: str, data: Any, *, squad: bool = False) -> Item:
     try:
         check(data)
     except Unreadable as error:
-        return Item(where, bad=Bad(where, "", error.what, error.remedy), squad=squad)
+        return Item(where, bad=InvalidRecord(where, "", error.problem, error.remedy), squad=squad)
     return Item(where, data, squad=squad)
 
 
@@ -118,11 +120,11 @@ def _squad(path: Path, document: dict[str, Any]) -> Iterator[Item]:
     if not _is_squad(document):  # one object in a .json file, over several lines
         yield _item(f"{path}, the one record", document)
         return
-    if isinstance(document, Twice):
+    if isinstance(document, DuplicateField):
         raise UsageError(f"{path} has the field {document.field!r} twice", "Keep one of them.")
     empty = True
-    for article, at in _children(document, "data", str(path)):
-        for paragraph, inner in _children(article.data, "paragraphs", at, article):
+    for article, article_place in _children(document, "data", str(path)):
+        for paragraph, inner in _children(article.data, "paragraphs", article_place, article):
             for question, place in _children(paragraph.data, "qas", inner, paragraph):
                 empty = False
                 if question.bad:
@@ -142,24 +144,34 @@ def _squad(path: Path, document: dict[str, Any]) -> Iterator[Item]:
 
 
 def _children(
-    parent: Any, field: str, at: str, item: Item | None = None
+    parent: Any, field: str, parent_place: str, item: Item | None = None
 ) -> Iterator[tuple[Item, str]]:
     """Yield the objects of a list field with their paths; an error is passed down as a bad item."""
     if item is not None and item.bad:
-        yield item, at
+        yield item, parent_place
         return
     children = parent.get(field)
     if not isinstance(children, list):
-        what = "is missing" if field not in parent else "is not a list"
-        yield Item(at, bad=Bad(at, field, what, "See SQuAD's format."), squad=True), at
+        problem = "is missing" if field not in parent else "is not a list"
+        yield (
+            Item(
+                parent_place,
+                bad=InvalidRecord(parent_place, field, problem, "See SQuAD's format."),
+                squad=True,
+            ),
+            parent_place,
+        )
         return
     for number, data in enumerate(children):
-        place = f"{at}{', ' if item is None else '.'}{field}[{number}]"
-        if isinstance(data, Twice):
-            what = f"has the field {data.field!r} twice"
-            yield Item(place, bad=Bad(place, "", what, "Keep one of them."), squad=True), place
+        place = f"{parent_place}{', ' if item is None else '.'}{field}[{number}]"
+        if isinstance(data, DuplicateField):
+            problem = f"has the field {data.field!r} twice"
+            yield (
+                Item(place, bad=InvalidRecord(place, "", problem, "Keep one of them."), squad=True),
+                place,
+            )
         elif isinstance(data, dict):
             yield Item(place, data), place
         else:
-            bad = Bad(place, "", "is not an object", "See SQuAD's format.")
+            bad = InvalidRecord(place, "", "is not an object", "See SQuAD's format.")
             yield Item(place, bad=bad, squad=True), place

@@ -1,7 +1,7 @@
-"""Records as prompts that fit a model's context: which one does not, by how much, and what to do.
+"""Turn records into prompts that fit a model's context; an error names a record that does not fit.
 
-A model without weights will do, so that a prompt that is too long is found before any weights are read.
-Then the longest records are tried: all of them are, by `asking`, just before they are decoded.
+The model needs no weights, so that a prompt that is too long is found before any weights are read. At that
+point only the longest records are tried; `asking` tries all of them just before it decodes them.
 """
 
 from collections.abc import Sequence

@@ -32,7 +32,7 @@ _VERSIONS = ("floatscope", "torch", "transformers")
 
 
 @dataclass(frozen=True)
-class Kept:
+class AnswerStore:
     """A locked directory of answers. `part` is the setting whose batches are read and written."""
 
     run: Run
@@ -42,7 +42,7 @@ class Kept:
     counts: dict[str, int] = field(default_factory=dict)  # answers stored, by batch
     redone: dict[str, str] = field(default_factory=dict)  # batch → why what was there did not count
 
-    def of(self, part: str) -> "Kept":
+    def for_part(self, part: str) -> "AnswerStore":
         """Return the same directory for another setting."""
         return replace(self, part=part)
 
@@ -54,41 +54,41 @@ class Kept:
     def batch(
         self,
         number: int,
-        asked: dict[str, Any],
+        request: dict[str, Any],
         prompts: Sequence[Encoded],
         decode: Callable[[], list[Decoding]],
     ) -> list[Decoding]:
         """Return the stored decodings of a batch, or decode and store them."""
         shard = f"{self.part}-{number:05d}"
         tokens = [[prompt.ids, prompt.regions, prompt.gold] for prompt in prompts]
-        asked = as_json({**asked, "prompts": fingerprint(tokens)}, "what is asked")
+        request = as_json({**request, "prompts": fingerprint(tokens)}, "what is asked")
         if self.run.shards.path(shard).exists():
             try:
-                return self._stored(shard, asked, prompts)
+                return self._stored(shard, request, prompts)
             except Damaged as damage:
                 self.redone[shard] = str(damage)
                 self.counts.pop(shard, None)
         decodings = decode()
-        key = fingerprint([self.question, shard, asked])
+        key = fingerprint([self.question, shard, request])
         try:
-            self.run.shards.write(shard, encode(shard, key, _output(asked, decodings)))
+            self.run.shards.write(shard, encode(shard, key, _output(request, decodings)))
         except OSError as error:
             raise atomic.unwritable(self.run.shards.path(shard), error) from error
         self.counts[shard] = len(decodings)
         return decodings
 
     def _stored(
-        self, shard: str, asked: dict[str, Any], prompts: Sequence[Encoded]
+        self, shard: str, request: dict[str, Any], prompts: Sequence[Encoded]
     ) -> list[Decoding]:
         self.run.shards.verify(shard)
         output = self.run.read(shard)
-        differing = list(differences(output.meta["asked"], asked, "asked"))
+        differing = list(differences(output.meta["asked"], request, "asked"))
         if differing and self.replace:
             raise Damaged(listed(differing))
         if differing:
             raise RunError(
                 f"{self.run.directory} holds answers to another question: {listed(differing)}",
-                "Ask what was asked before, choose another place, or replace them (--overwrite; "
+                "Repeat the earlier request, choose another place, or replace them (--overwrite; "
                 "from Python, remove the directory).",
             )
         return [_decoding(output, i, prompt) for i, prompt in enumerate(prompts)]
@@ -109,32 +109,32 @@ class Kept:
 
 
 @contextmanager
-def kept(
+def open_answers(
     directory: Path | str,
     request: dict[str, Any] | None = None,
     *,
     resume: bool = True,
     overwrite: bool = False,
-) -> Iterator[Kept]:
+) -> Iterator[AnswerStore]:
     """Lock a directory for the answers to a request; refuse one that holds answers to another request.
 
     With `overwrite`, answers to another request are moved aside; those to this request are still used.
     """
     run, plan = Run(directory), Plan(request or {}, _ASKER, ())
-    anew = overwrite and not (resume and _asks(run, plan))
+    start_over = overwrite and not (resume and _asks(run, plan))
     about = {name: version(name) for name in _VERSIONS}
-    with run.claim(plan, resume=resume, overwrite=anew, about=about):
-        answers = Kept(run, plan.question, replace=overwrite)
+    with run.claim(plan, resume=resume, overwrite=start_over, about=about):
+        answers = AnswerStore(run, plan.question, replace=overwrite)
         answers.count()
         yield answers
 
 
 def _asks(run: Run, plan: Plan) -> bool:
     try:
-        there = run.asked()
+        stored = run.read_request()
     except RunError:
         return False
-    return there is None or there.get("fingerprint") == plan.fingerprint
+    return stored is None or stored.get("fingerprint") == plan.fingerprint
 
 
 def asked_of(
@@ -143,8 +143,8 @@ def asked_of(
     """Return all that an answer depends on, besides the tokens of the prompts."""
     if model.edits:
         raise UsageError(
-            "an intervention is in force that the kept answers would not know of",
-            "Give it as intervention=.",
+            "an intervention is active, which stored answers would not record",
+            "Pass it as intervention=.",
         )
     facts = {
         **{
@@ -166,15 +166,15 @@ def asked_of(
 
 def _files(sampler: AnySampler) -> dict[str, str]:
     """Return checksums of the files that a sampler reads."""
-    given = {one.name: getattr(sampler, one.name) for one in fields(sampler)}
+    settings = {field.name: getattr(sampler, field.name) for field in fields(sampler)}
     return {
         name: hashlib.sha256(Path(value).read_bytes()).hexdigest()
-        for name, value in given.items()
+        for name, value in settings.items()
         if isinstance(value, str | Path) and Path(value).is_file()
     }
 
 
-def _output(asked: dict[str, Any], decodings: list[Decoding]) -> Output:
+def _output(request: dict[str, Any], decodings: list[Decoding]) -> Output:
     """Pack decodings without the columns of the prompt, which never change."""
     data, answers = {}, []
     for i, decoding in enumerate(decodings):
@@ -188,22 +188,22 @@ def _output(asked: dict[str, Any], decodings: list[Decoding]) -> Output:
             }
         )
         answers.append({"text": decoding.text, "ended": decoding.ended, "info": decoding.info})
-    return Output(data, {"asked": asked, "answers": answers})
+    return Output(data, {"asked": request, "answers": answers})
 
 
 def _decoding(output: Output, i: int, prompt: Encoded) -> Decoding:
     answer, data = output.meta["answers"][i], output.data[str(i)]
 
-    def whole(name: str, before: Any) -> np.ndarray:
+    def with_prompt(name: str, before: Any) -> np.ndarray:
         part = data[name].values
         front = np.full((len(part), len(prompt.ids)), before, dtype=part.dtype)
         return np.concatenate([front, part], axis=1)
 
     return Decoding(
         prompt=prompt,
-        canvas=whole("canvas", prompt.ids),
-        change=whole("change", Change.NONE),
-        confidence=whole("confidence", np.nan),
+        canvas=with_prompt("canvas", prompt.ids),
+        change=with_prompt("change", Change.NONE),
+        confidence=with_prompt("confidence", np.nan),
         block=data["block"].values,
         ended=answer["ended"],
         text=answer["text"],

@@ -3,7 +3,7 @@
 - continuation: running text of books and encyclopaedia articles, which the model continues after about 60
   words; gold is the original continuation
 - summary: the opening of an article, to be summarised in two or three sentences; gold are its first two
-  sentences, where an encyclopaedia says what matters. No person wrote a summary for it
+  sentences, which state the main facts of an encyclopaedia article. Nobody wrote a summary for it
 - answer: a paragraph and a question, to be answered in full sentences; gold is a short answer that must be
   contained
 
@@ -19,7 +19,7 @@ from .prose import sentences
 from .record import Asks, Passage, Record
 
 LONG = "long:"
-OPENING = 60  # words that a continuation goes on from
+OPENING = 60  # words of the text to continue
 FOLLOWING = 96  # words of what follows, at most
 SUMMARY = 2  # sentences of gold
 
@@ -39,13 +39,13 @@ def long_records(name: str, n: int | None = None, seed: int = 0) -> tuple[Record
     if make is None or not name.startswith(LONG):
         names = ", ".join(LONG + task for task in _TASKS)
         raise UsageError(f"no task called {name!r}", f"Choose from {names}.")
-    every = list(make())
-    if n is not None and not 1 <= n <= len(every):
+    records = list(make())
+    if n is not None and not 1 <= n <= len(records):
         raise UsageError(
-            f"expected 1 to {len(every)} records of {name}, got {n}",
-            f"It has {len(every)} texts, and none is used twice: lower --limit and --questions.",
+            f"expected 1 to {len(records)} records of {name}, got {n}",
+            f"It has {len(records)} texts, and none is used twice: lower --limit and --questions.",
         )
-    return tuple(ranked(every, lambda record: record.id, f"{LONG}{seed}")[:n])
+    return tuple(ranked(records, lambda record: record.id, f"{LONG}{seed}")[:n])
 
 
 def asked_for(name: str) -> Asks | None:
@@ -55,13 +55,16 @@ def asked_for(name: str) -> Asks | None:
 
 
 def _continuations() -> Iterator[Record]:
-    texts = {f"book/{i}": " ".join(one) for i, one in enumerate(sentences())}
+    texts = {f"book/{i}": " ".join(book) for i, book in enumerate(sentences())}
     texts |= {f"article/{article.title}": article.text for article in openings()}
     for id, text in texts.items():
         words = text.split(" ")
-        begun, after = words[:OPENING], words[OPENING : OPENING + FOLLOWING]
+        opening, continuation = words[:OPENING], words[OPENING : OPENING + FOLLOWING]
         yield Record(
-            f"{LONG}continuation/{id}", " ".join(begun), (" ".join(after),), asks=Asks.CONTINUATION
+            f"{LONG}continuation/{id}",
+            " ".join(opening),
+            (" ".join(continuation),),
+            asks=Asks.CONTINUATION,
         )
 
 

@@ -25,22 +25,24 @@ def rouge_l(prediction: str, references: Sequence[str]) -> float:
             f"references = {references!r:.80}: there is nothing to compare with",
             "Give a list with at least one text that has words.",
         )
-    said, known = words(prediction), map(words, references)
-    return max(2 * _common(said, right) / (len(said) + len(right)) for right in known)
+    predicted, reference_words = words(prediction), map(words, references)
+    return max(
+        2 * _common(predicted, right) / (len(predicted) + len(right)) for right in reference_words
+    )
 
 
 def distinct(prediction: str, n: int = 4) -> float:
     """Compute the share of distinct runs of `n` words; 1 if nothing is repeated, NaN below n words."""
-    said = words(prediction)
-    runs = [tuple(said[i : i + n]) for i in range(len(said) - n + 1)]
+    predicted = words(prediction)
+    runs = [tuple(predicted[i : i + n]) for i in range(len(predicted) - n + 1)]
     return len(set(runs)) / len(runs) if runs else _NAN
 
 
-def grounded(prediction: str, given: str) -> float:
+def grounded(prediction: str, source: str) -> float:
     """Compute the share of content words that occur in the given text; NaN without content words."""
     content = [word for word in words(prediction) if word not in FUNCTION_WORDS]
-    there = set(words(given))
-    return sum(word in there for word in content) / len(content) if content else _NAN
+    source_words = set(words(source))
+    return sum(word in source_words for word in content) / len(content) if content else _NAN
 
 
 def words(text: str) -> list[str]:
@@ -51,10 +53,10 @@ def words(text: str) -> list[str]:
 def _common(a: list[str], b: list[str]) -> int:
     """Compute the length of the longest common subsequence, one row of the table at a time."""
     line = [0] * (len(b) + 1)
-    for one in a:
+    for word in a:
         before = 0  # the line above, one to the left
-        for j, two in enumerate(b, 1):
+        for j, other in enumerate(b, 1):
             above = line[j]
-            line[j] = before + 1 if one == two else max(above, line[j - 1])
+            line[j] = before + 1 if word == other else max(above, line[j - 1])
             before = above
     return line[-1]

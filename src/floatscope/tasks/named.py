@@ -12,7 +12,7 @@ from .record import Asks, Record
 from .world_questions import WORLD, world_records
 
 KNOWN = "known:"  # a level of the world, about people that the pair was trained on
-MANY = 200  # questions of the world, where nobody says how many
+MANY = 200  # default number of questions of the world
 
 
 def is_named(data: str) -> bool:
@@ -38,9 +38,9 @@ def named_records(data: str, n: int | None, seed: int = 0) -> tuple[Record, ...]
     """
     if data.startswith(LONG):
         return long_records(data, n, seed)
-    known = data.startswith(KNOWN)
+    is_known = data.startswith(KNOWN)
     level = data.partition(":")[2]
-    return world_records(WORLD + level, MANY if n is None else n, seed=seed, known=known)
+    return world_records(WORLD + level, MANY if n is None else n, seed=seed, known=is_known)
 
 
 def asks(data: str) -> Asks:

@@ -62,7 +62,7 @@ class Pool:
         return not any(contains(text, record.answers) for text in texts)
 
     def distractors(
-        self, record: Record, count: int, seed: int, taken: Sequence[Passage] = ()
+        self, record: Record, count: int, seed: int, excluded: Sequence[Passage] = ()
     ) -> list[Passage]:
         """Draw passages of other records that do not answer this record's question.
 
@@ -70,15 +70,17 @@ class Pool:
             record (Record): The record.
             count (int): Number of passages.
             seed (int): Seed of the draw.
-            taken (sequence of Passage): Passages that must not be drawn again; () by default.
+            excluded (sequence of Passage): Passages that must not be drawn again; () by default.
 
         Raises:
             UsageError: If the pool has fewer such passages.
         """
-        return self._draw(record, count, f"distractors {seed}", taken, "no answer", lambda p: True)
+        return self._draw(
+            record, count, f"distractors {seed}", excluded, "no answer", lambda p: True
+        )
 
     def irrelevant(
-        self, record: Record, count: int, seed: int, taken: Sequence[Passage] = ()
+        self, record: Record, count: int, seed: int, excluded: Sequence[Passage] = ()
     ) -> list[Passage]:
         """Draw passages without an answer and without a content word of the question.
 
@@ -86,61 +88,65 @@ class Pool:
             record (Record): The record.
             count (int): Number of passages.
             seed (int): Seed of the draw.
-            taken (sequence of Passage): Passages that must not be drawn again; () by default.
+            excluded (sequence of Passage): Passages that must not be drawn again; () by default.
 
         Raises:
             UsageError: If the pool has fewer such passages.
         """
-        asked = content_words(record.question)
-        wanted = "neither an answer nor a content word of the question"
+        question_words = content_words(record.question)
+        criterion = "neither an answer nor a content word of the question"
 
         def fits(passage: Passage) -> bool:
-            return not asked & content_words(f"{passage.title} {passage.text}")
+            return not question_words & content_words(f"{passage.title} {passage.text}")
 
-        return self._draw(record, count, f"irrelevant {seed}", taken, wanted, fits)
+        return self._draw(record, count, f"irrelevant {seed}", excluded, criterion, fits)
 
     def _draw(
         self,
         record: Record,
         count: int,
         key: str,
-        taken: Sequence[Passage],
-        wanted: str,
+        excluded: Sequence[Passage],
+        criterion: str,
         fits: Callable[[Passage], bool],
     ) -> list[Passage]:
         if count <= 0:
             return []
-        used = {passage.text for passage in (*record.passages, *taken)}
+        used = {passage.text for passage in (*record.passages, *excluded)}
         order = ranked(self.passages, lambda p: p.text, f"{key} {record.id}")
         unused = (p for p in order if p.text not in used and fits(p))
         drawn = list(islice((p for p in unused if self.may_distract(p, record)), count))
         if len(drawn) < count:
             raise UsageError(
-                f"record {record.label} needs {count} more passages with {wanted}; among "
+                f"record {record.label} needs {count} more passages with {criterion}; among "
                 f"{len(self.records)} records there are {len(drawn)}",
                 "Ask for fewer passages, or give more records to draw from.",
             )
         return drawn
 
     def wrong_answers(self, record: Record, seed: int) -> Iterator[str]:
-        """Yield answers of other records that do not overlap with this record's, those of similar form first.
+        """Yield wrong answers from other records, most similar in form first.
+
+        Answers that overlap with this record's are skipped.
 
         Args:
             record (Record): The record.
             seed (int): Seed of their order.
         """
-        own = record.answers
+        right_answers = record.answers
         answers = dict.fromkeys(r.answers[0] for r in self.records if r.id != record.id)
-        shape = _shape(own[0])
+        shape = _shape(right_answers[0])
         order = ranked(answers, str, f"wrong {seed} {record.id}")
         for answer in sorted(order, key=lambda a: _shape(a) != shape):
-            overlap = contains(answer, own) or any(contains(a, [answer]) for a in own)
+            overlap = contains(answer, right_answers) or any(
+                contains(a, [answer]) for a in right_answers
+            )
             if normalise(answer) and not overlap:
                 yield answer
 
 
 def contradiction(
-    record: Record, gold: Passage, count: int, others: Pool, seed: int
+    record: Record, gold: Passage, count: int, pool: Pool, seed: int
 ) -> list[Passage]:
     """Return copies of the gold passage in which every answer is replaced by a wrong one."""
     if not count:
@@ -154,17 +160,17 @@ def contradiction(
             "nothing in it can be contradicted",
             "Leave the record out of conditions with conflicts.",
         )
-    literally = (wrong.replace("\\", r"\\") for wrong in others.wrong_answers(record, seed))
-    copies = (Passage(answer.sub(x, gold.text), answer.sub(x, gold.title)) for x in literally)
-    made = list(islice((copy for copy in copies if others.may_distract(copy, record)), count))
-    if len(made) < count:
+    replacements = (wrong.replace("\\", r"\\") for wrong in pool.wrong_answers(record, seed))
+    copies = (Passage(answer.sub(x, gold.text), answer.sub(x, gold.title)) for x in replacements)
+    conflicts = list(islice((copy for copy in copies if pool.may_distract(copy, record)), count))
+    if len(conflicts) < count:
         raise UsageError(
-            f"record {record.label} needs {count} conflicting passages; {len(made)} could be made from "
-            f"the answers of {len(others.records)} records",
+            f"record {record.label} needs {count} conflicting passages; {len(conflicts)} could be made from "
+            f"the answers of {len(pool.records)} records",
             "Ask for fewer conflicts, give more records to draw from, or leave the record out if its "
             "gold passage also spells the answer in another way.",
         )
-    return made
+    return conflicts
 
 
 def content_words(text: str) -> frozenset[str]:

@@ -1,8 +1,8 @@
 """Running English prose: passages of public-domain books, each by another author.
 
-It is a second domain beside questions. Every passage is an independent example: no two share a sentence.
-None of the books is in the embedded pair's training text, though similar ones are; PROSE.md beside the file
-names all authors and titles. `noise` has single facts for the world's setting of that name.
+Prose is a second domain besides questions. Passages are independent examples: no two share a sentence. None
+of the books is in the embedded pair's training text, though similar ones are; PROSE.md, next to the file,
+lists all authors and titles. `noise` has single facts for the world's setting of that name.
 """
 
 import gzip

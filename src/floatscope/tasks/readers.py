@@ -19,15 +19,15 @@ from pydantic import ValidationError
 from ..errors import UsageError
 from ..untrusted import encodable
 from . import alternatives
-from .bad import Bad, shown
 from .files import Item, items
+from .invalid_record import InvalidRecord, shown
 from .record import Record
 from .schemas import ALL, BY_LINE, Plain, Problem, Schema, Squad
 
 _SAMPLE = 100  # objects looked at to recognise a file's schema,
 _LOOKED_AT = 10_000  # and lines looked at to find them
 _SHOWN = 20  # fields in a message, and characters of each
-# Where other data sets keep passages, beside the fields by which our schemas are recognised.
+# Passage fields of other data sets, besides those by which the known schemas are recognised.
 _ELSEWHERE = frozenset("passages passage context contexts ctxs documents docs paragraphs".split())
 
 
@@ -37,14 +37,14 @@ class Records:
 
     Args:
         records (tuple of Record): The records, in the order of the file.
-        bad (tuple of Bad): What could not be read; () by default.
+        bad (tuple of InvalidRecord): What could not be read; () by default.
         schema (str): Title of the schema that was recognised.
         alternatives (str): A notice of gold answers that seem to hold several answers in one text and were
             not split; "" if there are none.
     """
 
     records: tuple[Record, ...]
-    bad: tuple[Bad, ...] = ()
+    bad: tuple[InvalidRecord, ...] = ()
     schema: str = ""
     alternatives: str = ""
 
@@ -79,15 +79,15 @@ def read_records(
     sample = _sample(objects)
     schema = _recognise(path, sample)
     records: list[Record] = []
-    bad: list[Bad] = []
+    bad: list[InvalidRecord] = []
     first_use: dict[str, str] = {}
     stem = encodable(path.name).removesuffix(".gz").removesuffix(".jsonl").removesuffix(".json")
     for number, item in enumerate(chain(sample, objects), 1):
         result = _record(schema, item, f"{stem}:{number}")
         if isinstance(result, Record) and result.id in first_use:
-            what = f"{shown(result.id)} is already the id of {first_use[result.id]}"
-            result = Bad(item.where, "id", what, "Give every record an id of its own.")
-        if isinstance(result, Bad):
+            problem = f"{shown(result.id)} is already the id of {first_use[result.id]}"
+            result = InvalidRecord(item.where, "id", problem, "Give every record an id of its own.")
+        if isinstance(result, InvalidRecord):
             if not skip_bad:
                 raise result.error(skippable=True)
             bad.append(result)
@@ -99,11 +99,13 @@ def read_records(
     if not records:
         raise UsageError(
             f"{path}: none of the {len(bad)} records could be read; the first error: {bad[0]}",
-            f"The file was read as {schema.title}: {schema.looks}.",
+            f"The file was read as {schema.title}: {schema.layout}.",
         )
     if split_alternatives:
         return Records(tuple(map(alternatives.split, records)), tuple(bad), schema.title)
-    several = alternatives.said({record.where or record.id: record.answers for record in records})
+    several = alternatives.describe(
+        {record.where or record.id: record.answers for record in records}
+    )
     return Records(tuple(records), tuple(bad), schema.title, several)
 
 
@@ -130,12 +132,12 @@ def _recognise(path: Path, sample: list[Item]) -> type[Schema]:
     if all(item.bad for item in sample):
         raise sample[0].bad.error() if sample[0].bad else AssertionError(sample[0])
     fields = sorted({key for data in objects for key in data})
-    there = ", ".join(name[:_SHOWN] for name in fields[:_SHOWN]) + (
+    listed = ", ".join(name[:_SHOWN] for name in fields[:_SHOWN]) + (
         ", …" if len(fields) > _SHOWN else ""
     )
     raise UsageError(
-        f"{path}: no known schema; it has {there or 'no fields: its lines are not JSON objects'}",
-        f"Known are {'; '.join(f'{s.title}: {s.looks}' for s in ALL)}.",
+        f"{path}: no known schema; it has {listed or 'no fields: its lines are not JSON objects'}",
+        f"Known schemas: {'; '.join(f'{s.title}: {s.layout}' for s in ALL)}.",
     )
 
 
@@ -146,12 +148,14 @@ def _looks_like(data: dict[str, Any]) -> type[Schema] | None:
     return None
 
 
-def _record(schema: type[Schema], item: Item, id: str) -> Record | Bad:
+def _record(schema: type[Schema], item: Item, id: str) -> Record | InvalidRecord:
     if item.bad:
         return item.bad
     if not isinstance(item.data, dict):
         kind = type(item.data).__name__
-        return Bad(item.where, "", f"is a {kind}, not an object", f"Write {schema.looks}.")
+        return InvalidRecord(
+            item.where, "", f"is a {kind}, not an object", f"Write {schema.layout}."
+        )
     try:
         if schema is Plain:
             _refuse_misspellings(item.data)
@@ -161,19 +165,19 @@ def _record(schema: type[Schema], item: Item, id: str) -> Record | Bad:
         return record
     except ValidationError as error:
         return _explain(schema, item.where, error)
-    except Problem as problem:
-        return Bad(item.where, problem.field, problem.what, problem.remedy)
+    except Problem as cause:
+        return InvalidRecord(item.where, cause.field, cause.problem, cause.remedy)
 
 
 def _refuse_misspellings(data: dict[str, Any]) -> None:
     """Refuse misspelt fields of plain records, so that `pasages` does not lose passages."""
     import difflib  # used for plain records alone
 
-    known = ["id", "question", "answers", "answer", "passages", "gold"]
-    for key in data.keys() - set(known):
-        near = difflib.get_close_matches(key.lower(), known, 1, 0.8)
-        if near and near[0] not in data:
-            raise Problem(key, "is not a field of a plain record", f"Did you mean {near[0]!r}?")
+    field_names = ["id", "question", "answers", "answer", "passages", "gold"]
+    for key in data.keys() - set(field_names):
+        closest = difflib.get_close_matches(key.lower(), field_names, 1, 0.8)
+        if closest and closest[0] not in data:
+            raise Problem(key, "is not a field of a plain record", f"Did you mean {closest[0]!r}?")
 
 
 def _refuse_unread_passages(schema: type[Schema], data: dict[str, Any]) -> None:
@@ -186,24 +190,27 @@ def _refuse_unread_passages(schema: type[Schema], data: dict[str, Any]) -> None:
             raise Problem(
                 name,
                 f"is not a field of {schema.title} records, and there are no other passages",
-                f"Write passages as in {schema.looks}, or remove the field.",
+                f"Write passages as in {schema.layout}, or remove the field.",
             )
 
 
-def _explain(schema: type[Schema], where: str, error: ValidationError) -> Bad:
+def _explain(schema: type[Schema], where: str, error: ValidationError) -> InvalidRecord:
     """Translate the first of pydantic's errors."""
-    first, *others = error.errors()
+    first, *more_errors = error.errors()
     field = "".join(f"[{p}]" if isinstance(p, int) else f".{p}" for p in first["loc"]).lstrip(".")
     cause = first.get("ctx", {}).get("error")
     if isinstance(cause, Problem):
-        what, remedy = cause.what, cause.remedy
+        problem, remedy = cause.problem, cause.remedy
     elif first["type"] == "missing":
-        what, remedy = "is missing", f"{schema.title} records are {schema.looks}."
+        problem, remedy = "is missing", f"{schema.title} records are {schema.layout}."
     elif first["type"].endswith("_type"):
         kind = first["type"].removesuffix("_type").replace("model", "object")
-        what = f"is {shown(first['input'])}, where a {kind} is expected"
-        remedy = f"{schema.title} records are {schema.looks}."
+        problem = f"is {shown(first['input'])}, where a {kind} is expected"
+        remedy = f"{schema.title} records are {schema.layout}."
     else:
-        what, remedy = f"is wrong: {first['msg']}", f"{schema.title} records are {schema.looks}."
-    more = f" (and {len(others)} more)" if others else ""
-    return Bad(where, field, what + more, remedy)
+        problem, remedy = (
+            f"is wrong: {first['msg']}",
+            f"{schema.title} records are {schema.layout}.",
+        )
+    suffix = f" (and {len(more_errors)} more)" if more_errors else ""
+    return InvalidRecord(where, field, problem + suffix, remedy)

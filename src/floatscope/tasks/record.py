@@ -12,7 +12,7 @@ from functools import cached_property
 from unicodedata import category
 
 from ..errors import UsageError
-from .bad import shown
+from .invalid_record import shown
 from .world import Example
 
 _UNSEEN = frozenset("Cc Cf Zs Zl Zp".split())
@@ -39,7 +39,7 @@ class Asks(StrEnum):
     WORDS = "words"  # an answer of a few words
     SENTENCES = "sentences"  # an answer in full sentences
     SUMMARY = "summary"  # of its passage
-    CONTINUATION = "continuation"  # of the text that stands as its question
+    CONTINUATION = "continuation"  # of the text in the field `question`
 
     @property
     def has_answer(self) -> bool:
@@ -68,7 +68,7 @@ class Passage:
             raise UsageError("a passage is empty", "Give it text, or leave it out.")
 
     @property
-    def kept(self) -> bool:
+    def is_required(self) -> bool:
         """Whether the question cannot be answered without this passage: it is gold or needed."""
         return self.gold or self.needed
 

@@ -1,7 +1,7 @@
 """Compare samplers on one task: their accuracy, their number of steps, their decoding order.
 
-One model, one set of questions, one number of masks. Only the order in which positions are revealed differs;
-it is shown beside the accuracy.
+All samplers get the same model, questions and number of masks. Only the order in which positions are revealed
+differs; it is shown next to the accuracy.
 """
 
 from collections.abc import Mapping, Sequence
@@ -88,16 +88,16 @@ def compare_samplers(
         Answers and decoding orders by sampler, with `table()` and `plot()`.
     """
     presets = all_samplers(length, steps, frequencies)
-    whole = {name: replace(one, stop_at_eos=False) for name, one in presets.items()}
-    chosen = dict(samplers or whole)
+    defaults = {name: replace(preset, stop_at_eos=False) for name, preset in presets.items()}
+    chosen = dict(samplers or defaults)
     measure = DecodingOrder(frequencies=frequencies)
     answers: dict[str, Answers] = {}
     orders: dict[str, Result] = {}
     for number, (name, sampler) in enumerate(chosen.items()):
 
-        def tick(done: int, of: int, before: int = number) -> None:
+        def tick(completed: int, total: int, before: int = number) -> None:
             if progress:
-                progress(before * of + done, len(chosen) * of)
+                progress(before * total + completed, len(chosen) * total)
 
         answers[name] = evaluate(model, records, sampler, progress=tick, **options)
         orders[name] = measure.of_decodings(answers[name].decodings, model.name, model.end_ids)

@@ -16,9 +16,9 @@ from .record import Passage, Record, gold_text, is_blank
 class Problem(ValueError):
     """An error that pydantic's types cannot express, with its field and its remedy."""
 
-    def __init__(self, field: str, what: str, remedy: str) -> None:
-        super().__init__(what)
-        self.field, self.what, self.remedy = field, what, remedy
+    def __init__(self, field: str, problem: str, remedy: str) -> None:
+        super().__init__(problem)
+        self.field, self.problem, self.remedy = field, problem, remedy
 
 
 def _text(text: str) -> str:
@@ -51,7 +51,7 @@ class Schema(BaseModel):
 
     model_config = ConfigDict(strict=True, extra="ignore", populate_by_name=True)
     title: ClassVar[str] = ""
-    looks: ClassVar[str] = ""
+    layout: ClassVar[str] = ""
     marks: ClassVar[tuple[frozenset[str], ...]] = ()
 
     id: str | int | None = None
@@ -73,9 +73,9 @@ class Schema(BaseModel):
         """Return the record; `id` is its name if the file gives none."""
         question, answers, passages = self.parts()
         aliases = tuple(dict.fromkeys(answers))
-        own = id if self.id is None else str(self.id)
+        name = id if self.id is None else str(self.id)
         cluster = gold_text(passages)
-        return Record(own, question, aliases, tuple(passages), where, cluster=cluster)
+        return Record(name, question, aliases, tuple(passages), where, cluster=cluster)
 
 
 class _Ctx(BaseModel):
@@ -93,7 +93,7 @@ class Ctxs(Schema):
     """
 
     title = "lost-in-the-middle, DPR"
-    looks = "{question, answers, ctxs: [{title, text, isgold, hasanswer}]}"
+    layout = "{question, answers, ctxs: [{title, text, isgold, hasanswer}]}"
     marks = (frozenset({"ctxs"}),)
 
     question: Text
@@ -113,7 +113,7 @@ class GoldApart(Schema):
     """Gold passage and distractors in separate fields; a hash of the question places the gold passage."""
 
     title = "gold and distractors apart"
-    looks = "{question, answers, gold: {title, text}, distractors: [{title, text}]}"
+    layout = "{question, answers, gold: {title, text}, distractors: [{title, text}]}"
     marks = (frozenset({"distractors"}),)
 
     question: Text
@@ -139,7 +139,7 @@ class Segments(Schema):
     """The data files of Attention Floating (2601.07894), which mark no passage as gold."""
 
     title = "Attention-Floating"
-    looks = "{input|query|question, output|answer|answers, passage: [{segment}]}"
+    layout = "{input|query|question, output|answer|answers, passage: [{segment}]}"
     marks = (frozenset({"passage"}),)
 
     question: Text = Field(validation_alias=AliasChoices("question", "query", "input"))
@@ -158,7 +158,7 @@ class HaluEval(Schema):
     """HaluEval's question answering (2305.11747): the knowledge is the only passage, and gold."""
 
     title = "HaluEval"
-    looks = "{knowledge, question, right_answer, hallucinated_answer}"
+    layout = "{knowledge, question, right_answer, hallucinated_answer}"
     marks = (frozenset({"knowledge"}), frozenset({"right_answer"}))
 
     knowledge: Text
@@ -173,7 +173,7 @@ class KeyValue(Schema):
     """Key-value retrieval of Lost in the Middle (2307.03172); every pair becomes a passage."""
 
     title = "key-value retrieval"
-    looks = "{ordered_kv_records: [[key, value], ...], key, value}"
+    layout = "{ordered_kv_records: [[key, value], ...], key, value}"
     marks = (frozenset({"ordered_kv_records"}),)
 
     ordered_kv_records: list[Annotated[list[Text], Field(min_length=2, max_length=2)]]
@@ -198,7 +198,7 @@ class Plain(Schema):
     """Records written by hand. `gold` is the index of the gold passage, from 0."""
 
     title = "plain"
-    looks = "{question, answers|answer, passages: [text], gold: number}"
+    layout = "{question, answers|answer, passages: [text], gold: number}"
     marks = (frozenset({"question", "answers"}), frozenset({"question", "answer"}))
 
     question: Text
@@ -224,7 +224,7 @@ class Squad(Schema):
     """
 
     title = "SQuAD"
-    looks = "{data: [{title, paragraphs: [{context, qas: [{id, question, answers: [{text}]}]}]}]}"
+    layout = "{data: [{title, paragraphs: [{context, qas: [{id, question, answers: [{text}]}]}]}]}"
 
     context: Text
     article: Line | None = None

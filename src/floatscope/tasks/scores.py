@@ -35,7 +35,7 @@ def exact_match(prediction: str, answers: Sequence[str]) -> float:
         prediction (str): What the model answered.
         answers (sequence of str): The right answers, one or more.
     """
-    return _best(lambda said, right: float(said == right), prediction, answers)
+    return _best(lambda predicted, right: float(predicted == right), prediction, answers)
 
 
 def contains(prediction: str, answers: Sequence[str]) -> float:
@@ -45,12 +45,14 @@ def contains(prediction: str, answers: Sequence[str]) -> float:
         prediction (str): What the model answered.
         answers (sequence of str): The right answers, one or more.
     """
-    return _best(lambda said, right: float(f" {right} " in f" {said} "), prediction, answers)
+    return _best(
+        lambda predicted, right: float(f" {right} " in f" {predicted} "), prediction, answers
+    )
 
 
-def counted(prediction: str, answers: Sequence[str]) -> str:
+def matched_answer(prediction: str, answers: Sequence[str]) -> str:
     """Return the first right answer that the prediction contains; "" if it contains none."""
-    return next((one for one in answers if contains(prediction, [one])), "")
+    return next((answer for answer in answers if contains(prediction, [answer])), "")
 
 
 def f1(prediction: str, answers: Sequence[str]) -> float:
@@ -101,8 +103,8 @@ def _bare(text: str) -> str:
     return text.lower().translate(_NO_PUNCTUATION)
 
 
-def _f1(said: str, right: str) -> float:
-    a, b = said.split(), right.split()
+def _f1(predicted: str, right: str) -> float:
+    a, b = predicted.split(), right.split()
     common = sum((Counter(a) & Counter(b)).values())
     if not common:
         return 0.0

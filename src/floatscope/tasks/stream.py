@@ -28,30 +28,30 @@ class Source:
 
     def __init__(self, path: Path, file: _Readable, packed: int | None) -> None:
         self.path, self._file = path, file
-        self._most = None if packed is None else max(FREE, RATIO * packed)
-        self._given = 0
+        self._limit = None if packed is None else max(FREE, RATIO * packed)
+        self._unpacked = 0
 
-    def readline(self, most: int) -> bytes:
-        """Read a line with its end, or the first `most` bytes of it."""
-        return self._pieces(self._file.readline, most, b"\n")
+    def readline(self, limit: int) -> bytes:
+        """Read a line with its end, or the first `limit` bytes of it."""
+        return self._pieces(self._file.readline, limit, b"\n")
 
-    def read(self, most: int) -> bytes:
-        """Read the rest, up to `most` bytes."""
-        return self._pieces(self._file.read, most, None)
+    def read(self, limit: int) -> bytes:
+        """Read the rest, up to `limit` bytes."""
+        return self._pieces(self._file.read, limit, None)
 
-    def _pieces(self, take: Callable[[int], bytes], most: int, end: bytes | None) -> bytes:
+    def _pieces(self, take: Callable[[int], bytes], limit: int, end: bytes | None) -> bytes:
         """Read piece by piece, so that a decompression bomb is noticed early."""
-        pieces, left = [], most
-        while left and (piece := self._counted(take(min(left, _PIECE)))):
+        pieces, remaining = [], limit
+        while remaining and (piece := self._counted(take(min(remaining, _PIECE)))):
             pieces.append(piece)
-            left -= len(piece)
+            remaining -= len(piece)
             if end and piece.endswith(end):
                 break
         return b"".join(pieces)
 
     def _counted(self, piece: bytes) -> bytes:
-        self._given += len(piece)
-        if self._most is not None and self._given > self._most:
+        self._unpacked += len(piece)
+        if self._limit is not None and self._unpacked > self._limit:
             raise UsageError(
                 f"{self.path} unpacks to more than {RATIO} times its size, which no text does",
                 "If this is intended, unpack it yourself and give the unpacked file.",
@@ -64,7 +64,7 @@ def opened(path: Path) -> Iterator[Source]:
     """Open a file for reading, gzipped or not; all errors, now or later, name the file."""
     try:
         with opened_regular(path) as raw:
-            # By content, not by name: people rename files.
+            # Detected by content, because file names may be wrong.
             packed = raw.peek(2)[:2] == b"\x1f\x8b"
             if packed:
                 with gzip.open(raw) as file:
@@ -81,12 +81,12 @@ def opened(path: Path) -> Iterator[Source]:
     except ValueError as error:
         if isinstance(error, UsageError):
             raise
-        what = (
+        problem = (
             f"{path} {error}"
             if isinstance(error, Unreadable)
             else f"{path} cannot be read: {error}"
         )
-        raise UsageError(what, "Give a file.") from None
+        raise UsageError(problem, "Give a file.") from None
 
 
 def _unmarked(path: Path, file: _Readable, packed: int | None) -> Source:
@@ -102,14 +102,14 @@ def lines(source: Source, first: int = RECORD) -> Iterator[tuple[int, bytes | No
 
     The first of them may have `first` bytes, the others RECORD.
     """
-    number, most = 0, first
-    while line := source.readline(most + 1):
+    number, limit = 0, first
+    while line := source.readline(limit + 1):
         number += 1
-        if len(line) > most and not line.endswith(b"\n"):
-            while (rest := source.readline(_PIECE)) and not rest.endswith(b"\n"):
-                pass  # let go, piece by piece
+        if len(line) > limit and not line.endswith(b"\n"):
+            while (piece := source.readline(_PIECE)) and not piece.endswith(b"\n"):
+                pass  # skip the rest of the long line
             yield number, None
-            most = RECORD
+            limit = RECORD
         elif line.strip():
             yield number, line
-            most = RECORD
+            limit = RECORD

@@ -66,12 +66,12 @@ class PlainTemplate(Template):
     def _write(self, record: Record, question_first: bool) -> Prompt:
         if record.asks is Asks.CONTINUATION:
             return Prompt.plain(record.question, chat=bool(self.chat))
-        given = self.instruction if record.passages else self.closed_instruction
+        instruction = self.instruction if record.passages else self.closed_instruction
         prompt = Prompt.rag(
             record.question,
             [shown(passage) for passage in record.passages],
             gold=record.gold,
-            instruction=_INSTRUCTIONS[record.asks] if given is None else given,
+            instruction=_INSTRUCTIONS[record.asks] if instruction is None else instruction,
             chat=self.chat,
         )
         return _question_first(prompt) if question_first else prompt

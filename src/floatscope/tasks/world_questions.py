@@ -14,7 +14,7 @@ from .record import Record, from_world
 from .world import LEVELS, World
 
 WORLD = "world:"
-MOST = 20_000  # questions that are made at once; a second for 5,000
+MOST = 20_000  # questions per call; 5,000 take about a second
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ def passages_of(name: str) -> int | None:
     """Return the number of passages of every question of a level; None if it is not the same for all."""
     level = name.removeprefix(WORLD)
     levels = [part.level for part in MIXTURES[level]] if level in MIXTURES else [level]
-    counts = {LEVELS[one].passages for one in levels if one in LEVELS}
+    counts = {LEVELS[level_name].passages for level_name in levels if level_name in LEVELS}
     return counts.pop() if name.startswith(WORLD) and len(counts) == 1 else None
 
 

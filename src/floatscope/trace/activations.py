@@ -1,4 +1,4 @@
-"""Activations on disk: rows of the residual stream with where they stood, for probes and autoencoders.
+"""Activations on disk: rows of the residual stream with step and position, for probes and autoencoders.
 
 One zarr 3 store: `activation` (row, layer, channel) and a number per row for its prompt, step, position and
 tokens. `RowWriter` appends and holds a chunk of rows; the store is moved into its place when it is whole.
@@ -52,14 +52,14 @@ class Activations:
         Args:
             path: directory written by `Model.activations`.
         """
-        what = f"{path} holds no activations that Floatscope wrote"
+        problem = f"{path} holds no activations that Floatscope wrote"
         remedy = "Give a directory written by Model.activations."
         if not Path(path).exists():
             raise TraceError(f"no activations at {path}", "Check the path.")
-        with foreign(TraceError, what, remedy):
+        with foreign(TraceError, problem, remedy):
             data = xr.open_zarr(Path(path), zarr_format=3, consolidated=False, chunks=None)
             if data.attrs.get(MARK) != SCHEMA or data.attrs["stored"] not in STORED:
-                raise TraceError(what, remedy)
+                raise TraceError(problem, remedy)
             return cls(data.set_coords(list(COLUMNS)))
 
     @property
@@ -70,7 +70,7 @@ class Activations:
     def __len__(self) -> int:
         return int(self.data.sizes["row"])
 
-    def of(self, layer: int, rows: slice = slice(None)) -> xr.DataArray:
+    def layer_input(self, layer: int, rows: slice = slice(None)) -> xr.DataArray:
         """Return the input of one layer, (row, channel), with each row's prompt, step, position and tokens.
 
         bfloat16 is returned as float32, which loses nothing.
@@ -79,10 +79,10 @@ class Activations:
             layer: a stored layer.
             rows: slice of rows; all by default.
         """
-        kept = self.data["layer"].values.tolist()
-        if layer not in kept:
-            raise TraceError(f"no layer {layer} in these activations", f"There are: {kept}.")
-        part = self.data["activation"].isel(layer=kept.index(layer), row=rows).load()
+        layers = self.data["layer"].values.tolist()
+        if layer not in layers:
+            raise TraceError(f"no layer {layer} in these activations", f"There are: {layers}.")
+        part = self.data["activation"].isel(layer=layers.index(layer), row=rows).load()
         if self.info["stored"] != "bfloat16":
             return part
         bits = part.values.astype(np.uint32) << 16  # bfloat16 is the first half of a float32
@@ -96,7 +96,7 @@ class Activations:
             size: rows per batch, default 4096; the last batch may be smaller.
         """
         for start in range(0, len(self), size):
-            yield self.of(layer, slice(start, start + size))
+            yield self.layer_input(layer, slice(start, start + size))
 
     def __repr__(self) -> str:
         sizes, layers, info = self.data.sizes, self.data["layer"].values.tolist(), self.info
@@ -128,7 +128,7 @@ class RowWriter:
         self._waiting: list[np.ndarray] = []
 
     @property
-    def held(self) -> int:
+    def nbytes(self) -> int:
         """Bytes of activations in memory."""
         return sum(part.nbytes for part in self._waiting)
 
@@ -137,10 +137,10 @@ class RowWriter:
         self._waiting.append(rows)
         count = sum(map(len, self._waiting))
         if count >= self._chunk:
-            every = np.concatenate(self._waiting)
-            whole = count - count % self._chunk
-            self._rows.append(every[:whole])
-            self._waiting = [every[whole:].copy()]
+            joined = np.concatenate(self._waiting)
+            n_whole = count - count % self._chunk
+            self._rows.append(joined[:n_whole])
+            self._waiting = [joined[n_whole:].copy()]
 
     def describe(self, columns: Mapping[str, np.ndarray]) -> None:
         """Append the prompt, step, position and tokens of rows, in the order in which they were added."""
@@ -149,7 +149,7 @@ class RowWriter:
 
     def finish(self, attributes: Mapping[str, Any]) -> None:
         """Write the remaining rows and the attributes."""
-        if self.held:
+        if self.nbytes:
             self._rows.append(np.concatenate(self._waiting))
         self._waiting = []
         self._root.update_attributes({**attributes, MARK: SCHEMA})

@@ -34,8 +34,8 @@ _PARTS, _PARTS_PER_FILE = 10_000, 100  # parts that may be declared without a fi
 _ZSTD = b"\x28\xb5\x2f\xfd"
 
 
-def damaged(path: Path, what: str) -> TraceError:
-    return TraceError(f"{path} is damaged: {what}", COPY_AGAIN)
+def damaged(path: Path, problem: str) -> TraceError:
+    return TraceError(f"{path} is damaged: {problem}", COPY_AGAIN)
 
 
 class CheckedStore(LocalStore):
@@ -47,14 +47,15 @@ class CheckedStore(LocalStore):
     def __init__(self, root: Path, files: Mapping[str, tuple[int, int]] | None = None) -> None:
         super().__init__(root, read_only=True)
         self.files = files
-        self._most = FREE  # bytes of a file, packed or not
+        self._limit = FREE  # bytes of a file, packed or not
 
     def require_held(
         self, arrays: Iterable[str], sizes: Sequence[int], *, steps: int | None = None
     ) -> None:
         """Refuse a store whose arrays declare more than files of these sizes can hold.
 
-        `steps`: of an unfinished trace, whose arrays have room for more, how many are there.
+        `steps` is the number of steps written so far, for an unfinished trace whose arrays have room for
+        more.
         """
         stored = sum(sizes)
         total = parts = 0
@@ -72,7 +73,7 @@ class CheckedStore(LocalStore):
             if parts > _PARTS + _PARTS_PER_FILE * len(sizes):
                 raise Unreadable(f"declares arrays of {parts:,} parts in {len(sizes):,} files")
             require_ratio(total, stored)
-        self._most = FREE + RATIO * stored
+        self._limit = FREE + RATIO * stored
 
     async def get(
         self, key: str, prototype: Prototype = None, byte_range: Part = None
@@ -121,17 +122,17 @@ class CheckedStore(LocalStore):
         with self._naming(key):
             if path.name == ROOT:
                 return untrusted.read_bytes(path, LIMIT)
-            data = untrusted.read_bytes(path, self._most)
-            _require_unpacked(data, self._most)
+            data = untrusted.read_bytes(path, self._limit)
+            _require_unpacked(data, self._limit)
             return data
 
     @contextmanager
-    def _naming(self, what: str) -> Iterator[None]:
-        """Say what it is that cannot be read."""
+    def _naming(self, subject: str) -> Iterator[None]:
+        """Name the file in an error about reading it."""
         try:
             yield
         except (FileNotFoundError, Unreadable) as error:
-            raise damaged(self.root, f"{what} {error}") from error
+            raise damaged(self.root, f"{subject} {error}") from error
 
 
 def _form(metadata: dict[str, Any], steps: int | None) -> tuple[list[int], list[int], int]:
@@ -154,8 +155,8 @@ def _form(metadata: dict[str, Any], steps: int | None) -> tuple[list[int], list[
     return shape, chunks, _BYTES[metadata["data_type"]]
 
 
-def _require_unpacked(data: bytes, most: int) -> None:
-    """Refuse a zstd frame that unpacks to more than `most` bytes, or does not state its unpacked size."""
+def _require_unpacked(data: bytes, limit: int) -> None:
+    """Refuse a zstd frame that unpacks to more than `limit` bytes, or does not state its unpacked size."""
     if not data.startswith(_ZSTD):
         return
     flags = data[4] if len(data) > 4 else 0
@@ -165,6 +166,6 @@ def _require_unpacked(data: bytes, most: int) -> None:
     field = data[start : start + length]
     size = int.from_bytes(field, "little") + (256 if length == 2 else 0)
     if not length or len(field) < length:
-        raise Unreadable("does not say to how many bytes it unpacks")
-    if size > most:
+        raise Unreadable("does not state its unpacked size")
+    if size > limit:
         raise Unreadable(f"unpacks to {size / 1e6:,.0f} MB")

@@ -27,16 +27,16 @@ def _quarters(trace: "Trace") -> list[int]:
     """Find the kept steps at which each share of the answer's content is first revealed."""
     start, final = int(trace.info["prompt_length"]), trace.canvas.values[-1]
     masked = trace.data["masked"].values  # (step, key)
-    known: dict[int, str] = {}
+    class_of: dict[int, str] = {}
     classes = trace.data["token_class"].values
     for step, tick in enumerate(trace.data["step"].values):
-        known |= dict(zip(trace.canvas.values[int(tick)].tolist(), classes[step], strict=True))
-    special = [i for i, kind in known.items() if kind == "special"]
+        class_of |= dict(zip(trace.canvas.values[int(tick)].tolist(), classes[step], strict=True))
+    special = [i for i, kind in class_of.items() if kind == "special"]
     is_content = (final >= 0) & ~np.isin(final, [int(trace.info["mask_id"]), *special])
     is_content[:start] = False
     if not is_content.any() or not masked.any():
         return []
-    done = 1 - masked[:, is_content].mean(1)
+    revealed = 1 - masked[:, is_content].mean(1)
     looking = masked.any(1)
-    steps = [np.flatnonzero((done >= share - 1e-9) & looking) for share in REVEALED]
+    steps = [np.flatnonzero((revealed >= share - 1e-9) & looking) for share in REVEALED]
     return [int(s[0]) for s in steps if len(s)]

@@ -32,7 +32,7 @@ _CHUNKS_AT_ONCE = 1  # each is in memory three times while it is compressed
 
 
 def save(data: xr.Dataset, path: Path, schema: int, *, overwrite: bool = False) -> Path:
-    """Write a dataset to a temporary neighbour and rename it, so that a reader never sees half a store."""
+    """Write a dataset to a temporary directory and rename it, so that a reader never sees half a store."""
     require_free(path, overwrite)
     size = f"It needs about {data.nbytes / 1e6:.0f} MB before compression"
     place = placed(path, lambda: require_free(path, overwrite))
@@ -78,9 +78,9 @@ def require_free(path: Path, overwrite: bool) -> None:
     for _ in range(3):  # another writer may be replacing it at the same time
         if not os.path.lexists(path) or (is_trace(path) and not path.is_symlink()):
             return
-    what = "a link" if path.is_symlink() else "a directory" if path.is_dir() else "a file"
-    what = f"{path} is {what}, and not a trace that Floatscope wrote: it is not overwritten"
-    raise TraceError(what, "Choose another path, or remove it yourself.")
+    kind = "a link" if path.is_symlink() else "a directory" if path.is_dir() else "a file"
+    problem = f"{path} is {kind}, and not a trace that Floatscope wrote: it is not overwritten"
+    raise TraceError(problem, "Choose another path, or remove it yourself.")
 
 
 def is_trace(path: Path) -> bool:
@@ -91,8 +91,8 @@ def is_trace(path: Path) -> bool:
 def progress(path: Path) -> dict[str, Any] | None:
     """Return the progress attributes of an unfinished store; None if it is finished or no store."""
     attributes = _attributes(path)
-    said = None if _SEAL in attributes else attributes.get(PROGRESS)
-    return said if isinstance(said, dict) else None
+    value = None if _SEAL in attributes else attributes.get(PROGRESS)
+    return value if isinstance(value, dict) else None
 
 
 def _attributes(path: Path) -> dict[str, Any]:
@@ -157,22 +157,22 @@ def load(path: Path, schema: int, required: Mapping[str, type], *, lazy: bool) -
         attributes = metadata["attributes"]
         written = attributes[_SCHEMA]
         files = {name: (int(size), int(crc)) for name, (size, crc) in attributes[_FILES].items()}
-        whole = attributes.get(_SEAL) == _checksum(metadata)
+        intact = attributes.get(_SEAL) == _checksum(metadata)
     except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
-        what = (
+        problem = (
             f"{path} is not a Floatscope trace, or was cut short: {ROOT} does not say what it holds"
         )
         remedy = "Give a directory written by Trace.save; if it was, save it again."
-        raise TraceError(what, remedy) from error
+        raise TraceError(problem, remedy) from error
     if written != schema:
-        what = (
+        problem = (
             f"{path} has trace schema {written}; this version of Floatscope reads schema {schema}"
         )
-        raise TraceError(what, "Read it with the version that wrote it, or trace again.")
+        raise TraceError(problem, "Read it with the version that wrote it, or trace again.")
     for name, kind in required.items():
         if not isinstance(attributes.get(name), kind):
-            raise damaged(path, f"{ROOT} does not say its {name}")
-    if not whole:
+            raise damaged(path, f"{ROOT} has no {name}")
+    if not intact:
         raise damaged(path, f"{ROOT} has changed since it was written")
     for name, (size, _) in files.items():
         file = path / name
@@ -188,7 +188,7 @@ def load(path: Path, schema: int, required: Mapping[str, type], *, lazy: bool) -
 
 @contextmanager
 def unzipped(path: Path) -> Iterator[Path]:
-    """Extract a zip file that holds one saved trace, as the live page saves it, into a temporary folder.
+    """Extract a zip file with one saved trace, as the live page saves it, into a temporary folder.
 
     Compressed members, and members that claim more bytes than the file has, are refused first.
     """
@@ -235,6 +235,9 @@ def text_variable(texts: Iterable[str], dims: Any, shape: tuple[int, ...]) -> xr
 def _missing(path: Path) -> TraceError:
     old = list(filter(is_trace, leftovers(path))) if path.parent.is_dir() else []
     if old:
-        what = f"no trace at {path}; a save of it was ended before it was done, and left"
-        return TraceError(f"{what} {old[-1].name}", "Rename that to have it back, or save again.")
+        problem = f"no trace at {path}; an interrupted save left"
+        return TraceError(
+            f"{problem} {old[-1].name}",
+            "Rename that directory to restore the trace, or save again.",
+        )
     return TraceError(f"no trace at {path}", "Check the path.")

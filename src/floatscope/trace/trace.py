@@ -85,10 +85,10 @@ class Trace:
 
     def __post_init__(self) -> None:
         if not isinstance(self.data, xr.Dataset):
-            what = f"a Trace holds an xarray Dataset, not a {type(self.data).__name__}"
-            ways = "model.trace(prompt), or read one with Trace.load(path)"
+            problem = f"a Trace holds an xarray Dataset, not a {type(self.data).__name__}"
+            sources = "model.trace(prompt), or read one with Trace.load(path)"
             raise UsageError(
-                what, f"Record one with {ways}; for task records, evaluate(model, records)."
+                problem, f"Record one with {sources}; for task records, evaluate(model, records)."
             )
 
     # What happened
@@ -298,35 +298,39 @@ class Trace:
         return columns.mean("head", skipna=False, dtype=_wide(columns.dtype))
 
     def _groups(self, groups: Sequence[str]) -> list[int]:
-        known = [str(g) for g in self.data["group"].values]
+        recorded = [str(g) for g in self.data["group"].values]
         for group in groups or ("",):
-            if group not in known:
-                remedy = f"It has: {', '.join(known)}. Trace with keep including 'groups' for more."
+            if group not in recorded:
+                remedy = (
+                    f"It has: {', '.join(recorded)}. Trace with keep including 'groups' for more."
+                )
                 raise TraceError(f"no query group {group!r} in this trace", remedy)
-        return [known.index(group) for group in groups]
+        return [recorded.index(group) for group in groups]
 
     def _mass(self, columns: xr.DataArray, groups: Sequence[int] | None = None) -> xr.DataArray:
         rows = self.data["rows_counted"].variable.astype(np.float32)
         if groups is not None:
             columns, rows = columns.isel(group=groups), rows.isel(group=groups)
         count = rows.sum("group")
-        seen = count.where(count > 0)  # type: ignore[no-untyped-call]
-        return _over(_total(columns), seen, "mass")
+        n_rows = count.where(count > 0)  # type: ignore[no-untyped-call]
+        return _over(_total(columns), n_rows, "mass")
 
     def _need(self, name: str, keep: str | None = None, *, wide: bool = True) -> xr.DataArray:
         if name not in self.data:
             keep = keep or STATISTICS.keep_of(name)
-            what = f"this trace kept no {name}"
+            problem = f"this trace kept no {name}"
             remedy = f"Trace with keep including {keep!r}."
             if not self.data.sizes["step"]:
-                what = f"this trace holds no statistics: decoding ended after {self.n_steps} steps"
+                problem = (
+                    f"this trace holds no statistics: decoding ended after {self.n_steps} steps"
+                )
                 remedy = "None of the chosen steps was reached: choose earlier ones."
             elif keep == "experts":
                 remedy = "Trace a model that has some with keep including 'experts'."
             elif name == "row_key" and self.info["ended"] == "read":
-                what = "a finished sequence that was read reveals nothing, so it has no rows"
+                problem = "a finished sequence that was read reveals nothing, so it has no rows"
                 remedy = "Measure the trace of the decoding itself."
-            raise TraceError(what, remedy)
+            raise TraceError(problem, remedy)
         array = self.data[name]
         # Sums of float16 would overflow or lose digits; stored narrow, read wide.
         return array.astype(_wide(array.dtype)) if wide and array.dtype == np.float16 else array
@@ -433,8 +437,8 @@ class Trace:
                 return cls.load(folder)
         if (progress := unfinished.progress(Path(path))) is not None:
             data = unfinished.load(Path(path), progress, lazy=lazy)
-            what = f"{path} was not finished: {data.attrs['unfinished']} are there"
-            warnings.warn(what, stacklevel=2)
+            problem = f"{path} was not finished: {data.attrs['unfinished']} are there"
+            warnings.warn(problem, stacklevel=2)
             return cls(data)
         return cls(store.load(Path(path), SCHEMA, REQUIRED, lazy=lazy))
 

@@ -1,4 +1,4 @@
-"""A trace that is written while it is recorded: a zarr 3 store that says how far it is, and opens.
+"""A trace that is written while it is recorded: a zarr 3 store that stores its progress and can be opened.
 
 Each statistic is an array with room for every step, and a step is a chunk of it, written once. The root's
 attributes are replaced when a step is complete. `finish` adds what is known at the end (tokens, text) and

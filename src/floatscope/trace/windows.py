@@ -14,8 +14,8 @@ from ..errors import UsageError
 
 def reaches(info: Mapping[str, Any], layers: int) -> list[int | None]:
     """Return how far a row sees to either side in each of the first `layers` layers; None is everything."""
-    known = [int(x) for x in info.get("reaches", [-1] * layers)]
-    return [None if reach < 0 else reach for reach in known[:layers]]
+    widths = [int(x) for x in info.get("reaches", [-1] * layers)]
+    return [None if reach < 0 else reach for reach in widths[:layers]]
 
 
 def is_local(data: xr.Dataset) -> bool:
@@ -23,10 +23,12 @@ def is_local(data: xr.Dataset) -> bool:
     return "null" in data and "layer" in data["null"].dims
 
 
-def require_global(data: xr.Dataset, who: str) -> None:
+def require_global(data: xr.Dataset, measure: str) -> None:
     """Refuse a trace with local layers, for measures whose chance levels are the same in all layers."""
     if not is_local(data):
         return
-    whole = [int(x) for x in data["layer"].values if int(data.attrs["reaches"][int(x)]) < 0]
-    what = f"{who} has one level of chance for all layers, and some of this trace's see a window"
-    raise UsageError(what, f"Trace with layers={whole or [0]}, which see everything.")
+    global_layers = [int(x) for x in data["layer"].values if int(data.attrs["reaches"][int(x)]) < 0]
+    problem = f"{measure} has one level of chance for all layers, but some of these layers see only a window"
+    raise UsageError(
+        problem, f"Trace with layers={global_layers or [0]}, which see every position."
+    )

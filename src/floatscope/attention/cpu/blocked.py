@@ -30,8 +30,8 @@ def sums(view: View, *, entropy: bool = True, regions: bool = True) -> Arrays:
     weights = Weights(view, logarithms=entropy)
     later = weights.later
     times = None if later is None else torch.neg(later).exp_()  # (b, h, q)
-    of_group = _of_group(view.labels, h, times)  # (b·h, g, q)
-    values = _values(view, regions, whole=entropy and later is not None)  # (b·h, v, k)
+    of_group = _group_factors(view.labels, h, times)  # (b·h, g, q)
+    values = _values(view, regions, add_ones=entropy and later is not None)  # (b·h, v, k)
     numbers = (_BLOCK_BYTES_CUDA if view.query.is_cuda else _BLOCK_BYTES) // 4
     planned = plan(view, numbers // 2 if entropy else numbers)
     at_once = len(planned) == len(planned[0][1]) == 1 and planned[0][0].last == n_key
@@ -44,10 +44,10 @@ def sums(view: View, *, entropy: bool = True, regions: bool = True) -> Arrays:
         columns = column[:, :, :last].split(heads)
         value = None if values is None else values[:, :, :last].split(heads)
         for band in bands:
-            group = (of_group if band.whole else of_group[:, :, band.rows]).split(heads)
+            group = (of_group if band.all_rows else of_group[:, :, band.rows]).split(heads)
             by_row = None if entropies is None else entropies[:, band.rows].split(heads)
             to = None if gathered is None else gathered[:, :, band.rows].split(heads)
-            for n, (weight, log_weight) in enumerate(weights.of(strip, band)):
+            for n, (weight, log_weight) in enumerate(weights.compute(strip, band)):
                 if by_row is not None and log_weight is not None:
                     _row_products(weight, log_weight, by_row[n])
                 if at_once:
@@ -83,25 +83,25 @@ def sums(view: View, *, entropy: bool = True, regions: bool = True) -> Arrays:
     return arrays
 
 
-def _of_group(labels: Labels, heads: int, times: Tensor | None) -> Float[Tensor, "n g q"]:
-    """Return each row's factor in the sums of its group: one, or what its weights still lack."""
+def _group_factors(labels: Labels, heads: int, times: Tensor | None) -> Float[Tensor, "n g q"]:
+    """Return each row's factor in the sums of its group: 1, or exp(−lse) if the weights lack it."""
     if times is not None and labels.one_group:
         return times.view(-1, 1, times.shape[-1])
     of_group = labels.of_group[:, None]  # (b, 1, g, q)
-    whole = of_group.expand(-1, heads, -1, -1) if times is None else of_group * times[:, :, None]
-    return whole.flatten(0, 1)
+    factors = of_group.expand(-1, heads, -1, -1) if times is None else of_group * times[:, :, None]
+    return factors.flatten(0, 1)
 
 
-def _values(view: View, regions: bool, whole: bool) -> Float[Tensor, "n v k"] | None:
-    """Put side by side what weights are multiplied with: regions, the rollout's state, and ones if needed."""
-    beside = [view.labels.by_region] if regions else []
-    beside += [] if view.state is None else [view.state.float().mT]
-    if whole and not (regions and view.labels.every_key):
+def _values(view: View, regions: bool, add_ones: bool) -> Float[Tensor, "n v k"] | None:
+    """Join the values that weights multiply: regions, the rollout's state, and ones if needed."""
+    parts = [view.labels.by_region] if regions else []
+    parts += [] if view.state is None else [view.state.float().mT]
+    if add_ones and not (regions and view.labels.every_key):
         ones = view.labels.real if view.labels.every_key else torch.ones_like(view.labels.real)
-        beside.append(ones)
-    if not beside:
+        parts.append(ones)
+    if not parts:
         return None
-    values = beside[0] if len(beside) == 1 else torch.cat(beside, dim=1)  # (b, v, k)
+    values = parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)  # (b, v, k)
     return values.contiguous()[:, None].expand(-1, view.query.shape[1], -1, -1).flatten(0, 1)
 
 

@@ -1,4 +1,4 @@
-"""Score, cosine and norms of each key, from q and k alone: sums in closed form, never a weight."""
+"""Score, cosine and norms of each key, from q and k alone: sums in closed form, without weights."""
 
 from collections.abc import Callable
 
@@ -24,7 +24,7 @@ def columns(view: View) -> Arrays:
         key_norm = key_norm.repeat_interleave(per, dim=1)  # (b, h, k)
     real = labels.real
     if _all_see_all(view):
-        return _of_all(view, query, key, norm, key_norm)
+        return _sum_over_all(view, query, key, norm, key_norm)
     over = _viewers(view)
     inverse = labels.counted / norm.clamp_min(_TINY)
     return {
@@ -42,26 +42,26 @@ def _all_see_all(view: View) -> bool:
     return everything or (visible.direction.in_blocks and visible.sees_all)
 
 
-def _of_all(
+def _sum_over_all(
     view: View,
     query: Float[Tensor, "b h q d"],
     key: Float[Tensor, "b kv k d"],
     norm: Float[Tensor, "b h q 1"],
     key_norm: Float[Tensor, "b h k"],
 ) -> Arrays:
-    """Sum where every key has the same queries: q and q/‖q‖ in one product, and so their scores."""
+    """Compute the sums if all queries see every key, with one product for q and q/‖q‖."""
     labels, (b, h, n, d) = view.labels, query.shape
     mean = (norm.mT @ labels.counted).squeeze(-1)  # (b, h, 1)
     weight = query.new_empty(b, h, 2, n)
     weight[:, :, 0] = labels.counted[..., 0]
     torch.div(labels.counted[..., 0], norm[..., 0].clamp_min_(_TINY), out=weight[:, :, 1])
     total = (weight @ query).view(b, key.shape[1], -1, d)  # (b, kv, h/kv · 2, d)
-    found = (total @ key.mT).view(b, h, 2, -1)
-    if not (found.is_cpu and labels.every_key):  # elsewhere, asking would wait
-        found *= labels.real[:, :, None]
+    products = (total @ key.mT).view(b, h, 2, -1)
+    if not (products.is_cpu and labels.every_key):  # elsewhere, asking would wait
+        products *= labels.real[:, :, None]
     return {
-        "score": found[:, :, 0],
-        "cosine": found[:, :, 1] / key_norm.clamp_min(_TINY),
+        "score": products[:, :, 0],
+        "cosine": products[:, :, 1] / key_norm.clamp_min(_TINY),
         "query_norm": mean * labels.real,
         "key_norm": key_norm,
         "viewers": labels.counting,
@@ -85,11 +85,13 @@ def _viewers(view: View) -> Callable[[Tensor, Tensor | None], Tensor]:
         sums = torch.cat([sums, torch.zeros_like(sums[:, :, :1])], dim=2)
         sums = sums if behind is not None else sums.float()
 
-        def at(place: Tensor) -> Tensor:
+        def sums_from(place: Tensor) -> Tensor:
             index = place[:, None, :, None].expand(-1, sums.shape[1], -1, sums.shape[3])
             return sums.gather(2, index)
 
-        return at(first) if behind is None else (at(first) - at(behind)).float()
+        if behind is None:
+            return sums_from(first)
+        return (sums_from(first) - sums_from(behind)).float()
 
     return suffix
 

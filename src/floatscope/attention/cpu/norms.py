@@ -15,7 +15,7 @@ _trusted: "WeakSet[nn.Module]" = WeakSet()
 
 @contextmanager
 def trusting(modules: Sequence[nn.Module]) -> Iterator[None]:
-    """Keep factors of weights that count no changes (made in inference mode): inside, they have none."""
+    """Cache factors of weights without version counters (inference mode), which must not change inside."""
     for module in modules:
         if _version(module) < 0:
             _factors.pop(module, None)
@@ -42,9 +42,9 @@ def _factor(module: nn.Module, head_dim: int) -> Float[Tensor, "h r d"]:
     """Return R of W_O^h = QR: ‖W_O^h v‖ = ‖R v‖, with d×d instead of d_model×d numbers."""
     weight: Tensor = module.o_proj.weight  # type: ignore[union-attr,assignment]
     version = _version(module)
-    known = _factors.get(module) if version >= 0 or module in _trusted else None
-    if known is not None and known[0] == version and known[1].device == weight.device:
-        return known[1]
+    cached = _factors.get(module) if version >= 0 or module in _trusted else None
+    if cached is not None and cached[0] == version and cached[1].device == weight.device:
+        return cached[1]
     by_head = weight.detach().float().unflatten(1, (-1, head_dim)).transpose(0, 1)  # (h, out, d)
     factor = torch.linalg.qr(by_head, mode="r").R
     _factors[module] = (version, factor)
@@ -57,12 +57,12 @@ _halves: "WeakKeyDictionary[nn.Module, tuple[Tensor, Tensor, Tensor]]" = WeakKey
 def halves(module: nn.Module, head_dim: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     """Return the factor as a sum of two 16-bit tensors, for matrix units that take no other type."""
     factor = _factor(module, head_dim)
-    known = _halves.get(module)
-    if known is None or known[0] is not factor or known[1].dtype != dtype:
+    cached = _halves.get(module)
+    if cached is None or cached[0] is not factor or cached[1].dtype != dtype:
         high = factor.to(dtype).contiguous()
-        known = (factor, high, (factor - high.float()).to(dtype).contiguous())
-        _halves[module] = known
-    return known[1], known[2]
+        cached = (factor, high, (factor - high.float()).to(dtype).contiguous())
+        _halves[module] = cached
+    return cached[1], cached[2]
 
 
 def value_norms(module: nn.Module, value: Float[Tensor, "b kv k d"]) -> Float[Tensor, "b h k"]:

@@ -1,8 +1,8 @@
-"""Which query rows are computed together, and how far they see: worked out once per forward, for all layers.
+"""Plan which query rows are computed together and which keys they see, once per forward for all layers.
 
-A strip is a run of rows that see nearly the same keys: all of its rows see the keys before `seen`, none those
-from `last` on, and only keys between may be hidden. So a model in blocks or a causal one costs little more
-than the keys that it sees. A strip is cut into tiles of rows and heads that fit a core's cache.
+A strip is a run of rows that see nearly the same keys: all of its rows see the keys before `common`, and none
+those from `last` on; only keys in between may be hidden. So a model in blocks or a causal model costs little
+more than the keys that it sees. A strip is cut into tiles of rows and heads that fit a core's cache.
 """
 
 from collections.abc import Hashable, Iterator, Sequence
@@ -18,9 +18,9 @@ from ..shapes import View
 
 # Rows of a strip, at least: a product of fewer is slow. Measured with 8 heads of 32, 32 rows reach 121
 # GFLOP/s where 64 reach 136, and 16 take 1.4 times as long; a strip of 64 computes more hidden keys.
-_FEW = 32
+_MIN_ROWS = 32
 
-_known: "WeakKeyDictionary[Visibility, dict[Hashable, Plan]]" = WeakKeyDictionary()
+_plans: "WeakKeyDictionary[Visibility, dict[Hashable, Plan]]" = WeakKeyDictionary()
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,9 +29,9 @@ class Strip:
 
     start: int
     stop: int
-    seen: int
+    common: int  # every row sees the keys before this one
     last: int
-    # True where a row may not look, for keys seen … last; None: nowhere, or as the view's mask has it.
+    # True where a row may not look, for keys common … last. None: hide none, or use the mask of the view.
     hidden: Bool[Tensor, "rows keys"] | None = None
 
 
@@ -50,7 +50,7 @@ class Band:
     rows: slice
     tiles: list[Tile]
     pairs: list[int]  # prompts × heads of keys in each tile
-    whole: bool  # all rows there are
+    all_rows: bool  # the band has every row of the view
 
 
 Plan = list[tuple[Strip, list[Band]]]
@@ -59,13 +59,13 @@ Plan = list[tuple[Strip, list[Band]]]
 def plan(view: View, numbers: int) -> Plan:
     """Divide all rows of a view into tiles of about `numbers` weights. Layers usually share the plan."""
     shape = (*view.query.shape[:3], *view.key.shape[1:3])
-    known = _known.setdefault(view.visible, {})
+    plans = _plans.setdefault(view.visible, {})
     # Elsewhere than on a CPU, asking how far a rule sees would wait.
     ruled = view.mask is not None and view.query.is_cpu and view.ruled
     key = (shape, view.causal, view.mask is None, ruled, numbers)
-    if key not in known:
-        known[key] = [(one, list(bands(one, shape, numbers))) for one in strips(view, ruled)]
-    return known[key]
+    if key not in plans:
+        plans[key] = [(strip, list(bands(strip, shape, numbers))) for strip in strips(view, ruled)]
+    return plans[key]
 
 
 def strips(view: View, ruled: bool) -> list[Strip]:
@@ -76,14 +76,14 @@ def strips(view: View, ruled: bool) -> list[Strip]:
         last = range(n_key - n_query, n_key)
     if last is None:
         return [Strip(0, n_query, n_key if view.mask is None else 0, n_key)]
-    found, start = [], 0
+    runs, start = [], 0
     while start < n_query:
-        stop = min(start + _FEW, n_query)
+        stop = min(start + _MIN_ROWS, n_query)
         while stop < n_query and last[stop] == last[stop - 1]:
             stop += 1
-        found.append(_strip(start, stop, last, view.query.device))
+        runs.append(_strip(start, stop, last, view.query.device))
         start = stop
-    return found
+    return runs
 
 
 def _same_for_all(visible: Visibility) -> list[int] | None:
@@ -95,12 +95,12 @@ def _same_for_all(visible: Visibility) -> list[int] | None:
 
 
 def _strip(start: int, stop: int, last: Sequence[int], device: torch.device) -> Strip:
-    seen, end = last[start] + 1, last[stop - 1] + 1
-    if seen == end:
-        return Strip(start, stop, seen, end)
+    common, end = last[start] + 1, last[stop - 1] + 1
+    if common == end:
+        return Strip(start, stop, common, end)
     furthest = torch.tensor(last[start:stop], device=device)[:, None]
-    hidden = torch.arange(seen, end, device=device) > furthest
-    return Strip(start, stop, seen, end, hidden)
+    hidden = torch.arange(common, end, device=device) > furthest
+    return Strip(start, stop, common, end, hidden)
 
 
 def bands(strip: Strip, shape: tuple[int, ...], numbers: int) -> Iterator[Band]:
@@ -114,14 +114,17 @@ def bands(strip: Strip, shape: tuple[int, ...], numbers: int) -> Iterator[Band]:
     parts = -(-n_rows // max(1, min(n_rows, numbers // width)))
     rows = -(-n_rows // parts)  # alike
     pairs = max(1, numbers // (rows * width))
-    some = min(prompts, max(1, pairs // heads))
-    few = min(heads, pairs)
+    prompts_per_tile = min(prompts, max(1, pairs // heads))
+    heads_per_tile = min(heads, pairs)
     tiles = [
-        Tile(slice(first, min(first + some, prompts)), slice(head, min(head + few, heads)))
-        for first in range(0, prompts, some)
-        for head in range(0, heads, few)
+        Tile(
+            slice(first, min(first + prompts_per_tile, prompts)),
+            slice(head, min(head + heads_per_tile, heads)),
+        )
+        for first in range(0, prompts, prompts_per_tile)
+        for head in range(0, heads, heads_per_tile)
     ]
     sizes = [(t.prompts.stop - t.prompts.start) * (t.heads.stop - t.heads.start) for t in tiles]
     for start in range(strip.start, strip.stop, rows):
         of_rows = slice(start, min(start + rows, strip.stop))
-        yield Band(of_rows, tiles, sizes, whole=of_rows == slice(0, n_query))
+        yield Band(of_rows, tiles, sizes, all_rows=of_rows == slice(0, n_query))

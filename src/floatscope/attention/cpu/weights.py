@@ -17,7 +17,7 @@ from .strips import Band, Strip, Tile
 # Log-sum-exps up to here are left for the end: exp(score) · exp(−lse) is as exact as exp(score − lse), as
 # neither leaves float32, and what is below 1e-12 of a row may be lost. It saves a pass, or a copy of keys.
 _MILD = 60.0
-_KEPT = 1 << 20  # numbers that a thread keeps room for
+_ROOM = 1 << 20  # numbers that a thread keeps room for
 
 Weight = Float[Tensor, "m r k"]  # of all heads and prompts of a tile
 Tiles = Iterator[tuple[Weight, Weight | None]]
@@ -30,20 +30,20 @@ class Weights:
         self._view, self._logarithms = view, logarithms
         b, kv, n_key, d = view.key.shape
         query, key, lse = view.query.float(), view.key.float(), view.lse
-        self._factor, self._known = view.scale, lse is not None
+        self._factor, self._has_lse = view.scale, lse is not None
         # None: nothing is missing, or it is unknown.
         self.later: Float[Tensor, "b h q"] | None = None
         if lse is not None and _mild(lse):
             self.later = lse.contiguous()  # the kernel has heads side by side
         elif lse is not None:  # −lse is a further number of q that meets a one of k
-            one = key.new_ones(()).expand(b, kv, n_key, 1)
+            ones = key.new_ones(()).expand(b, kv, n_key, 1)
             query = torch.cat([query * view.scale, -lse[..., None]], dim=-1)
-            key, self._factor, d = torch.cat([key, one], dim=-1), 1.0, d + 1
+            key, self._factor, d = torch.cat([key, ones], dim=-1), 1.0, d + 1
         self._per = query.shape[1] // kv  # heads that share a key
         self._query = query.reshape(b * kv, self._per, -1, d)
         self._key = key.reshape(b * kv, n_key, d).mT  # (n, d, k)
 
-    def of(self, strip: Strip, band: Band) -> Tiles:
+    def compute(self, strip: Strip, band: Band) -> Tiles:
         """Yield the weights of a band's tiles (without `later`) over keys 0 … last, and their logarithms.
 
         Both have all heads of all prompts in one axis. The logarithms are None unless requested; that of
@@ -51,17 +51,17 @@ class Weights:
         """
         last, per, rows = strip.last, self._per, band.rows.stop - band.rows.start
         hidden = _hidden(self._view, strip, band.rows)
-        plain = hidden is None and self._view.bias is None and self._known
-        query = self._query if band.whole else self._query[:, :, band.rows]
+        plain = hidden is None and self._view.bias is None and self._has_lse
+        query = self._query if band.all_rows else self._query[:, :, band.rows]
         key = self._key if last == self._key.shape[2] else self._key[:, :, :last]
-        cut = query.flatten(1, 2).split(band.pairs), key.split(band.pairs)
+        tiles = query.flatten(1, 2).split(band.pairs), key.split(band.pairs)
         size = 0
-        for tile, n, left, right in zip(band.tiles, band.pairs, *cut, strict=True):
+        for tile, n, queries, keys in zip(band.tiles, band.pairs, *tiles, strict=True):
             if n != size:
-                size, rooms = n, _rooms(left, (n, per * rows, last), self._logarithms)
+                size, rooms = n, _rooms(queries, (n, per * rows, last), self._logarithms)
                 product, log_weight = rooms[0], rooms[0].view(n * per, rows, last)
                 weight = rooms[1].view(log_weight.shape) if self._logarithms else log_weight
-            torch.baddbmm(product, left, right, beta=0, alpha=self._factor, out=product)
+            torch.baddbmm(product, queries, keys, beta=0, alpha=self._factor, out=product)
             if not plain:
                 self._edit(strip, tile, log_weight, hidden)
             torch.exp(log_weight, out=weight)
@@ -76,21 +76,21 @@ class Weights:
         if (bias := self._view.bias) is not None:
             bias = bias.unflatten(1, (-1, self._per))[tile.prompts, tile.heads, ..., : strip.last]
             self._by_head(tile, log_weight).add_(bias)
-        if not self._known:
-            seen = log_weight
+        if not self._has_lse:
+            visible = log_weight
             if hidden is not None:
-                self._hide(strip, tile, seen := log_weight.clone(), hidden, -torch.inf)
-            log_weight.sub_(seen.logsumexp(-1, keepdim=True))
+                self._hide(strip, tile, visible := log_weight.clone(), hidden, -torch.inf)
+            log_weight.sub_(visible.logsumexp(-1, keepdim=True))
 
-    def _hide(self, strip: Strip, tile: Tile, of: Weight, hidden: Tensor, value: float) -> None:
+    def _hide(self, strip: Strip, tile: Tile, weight: Weight, hidden: Tensor, value: float) -> None:
         """Fill hidden entries in place, after the exponential, which takes eight times as long for −inf."""
         hidden = hidden[tile.prompts] if len(hidden) > 1 else hidden
         hidden = hidden[:, tile.heads] if hidden.shape[1] > 1 else hidden
-        self._by_head(tile, of)[..., strip.seen :].masked_fill_(hidden, value)
+        self._by_head(tile, weight)[..., strip.common :].masked_fill_(hidden, value)
 
-    def _by_head(self, tile: Tile, of: Weight) -> Float[Tensor, "b kv per r k"]:
+    def _by_head(self, tile: Tile, weight: Weight) -> Float[Tensor, "b kv per r k"]:
         prompts = tile.prompts.stop - tile.prompts.start
-        return of.view(prompts, -1, self._per, *of.shape[1:])
+        return weight.view(prompts, -1, self._per, *weight.shape[1:])
 
 
 def _mild(lse: Float[Tensor, "b h q"]) -> bool:
@@ -99,26 +99,26 @@ def _mild(lse: Float[Tensor, "b h q"]) -> bool:
     return float(torch.linalg.vector_norm(lse, torch.inf)) < _MILD
 
 
-_kept = threading.local()
+_thread_memory = threading.local()
 
 
-def _rooms(like: Tensor, shape: tuple[int, int, int], both: bool) -> list[Tensor]:
+def _rooms(template: Tensor, shape: tuple[int, int, int], logarithms: bool) -> list[Tensor]:
     """Return working memory. On a CPU a thread keeps it from layer to layer, since fresh memory is slow."""
-    size, n = shape[0] * shape[1] * shape[2], 2 if both else 1
-    if not like.is_cpu or n * size > _KEPT:  # one row of many keys may take more
-        return [like.new_empty(shape) for _ in range(n)]
-    flat: Tensor | None = getattr(_kept, "flat", None)
+    size, n = shape[0] * shape[1] * shape[2], 2 if logarithms else 1
+    if not template.is_cpu or n * size > _ROOM:  # one row of many keys may take more
+        return [template.new_empty(shape) for _ in range(n)]
+    flat: Tensor | None = getattr(_thread_memory, "flat", None)
     if flat is None:
         with torch.inference_mode(False):
-            flat = _kept.flat = torch.empty(_KEPT, dtype=torch.float32)
+            flat = _thread_memory.flat = torch.empty(_ROOM, dtype=torch.float32)
     return [flat[i * size : (i + 1) * size].view(shape) for i in range(n)]
 
 
 def _hidden(view: View, strip: Strip, rows: slice) -> Tensor | None:
-    """Return True where a row may not look, for keys seen … last, as (#b, #kv, #per, rows, keys)."""
+    """Return True where a row may not look, for keys common … last, as (#b, #kv, #per, rows, keys)."""
     if strip.hidden is not None:
         return strip.hidden[rows.start - strip.start : rows.stop - strip.start][None, None, None]
-    if strip.seen == strip.last or view.mask is None:
+    if strip.common == strip.last or view.mask is None:
         return None
-    part = ~view.mask[:, :, rows, strip.seen : strip.last]
+    part = ~view.mask[:, :, rows, strip.common : strip.last]
     return part[:, :, None] if part.shape[1] == 1 else part.unflatten(1, (view.key.shape[1], -1))

@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Float, Int32
 from torch import Tensor
 
-from ..shapes import Few, View
+from ..shapes import FewRowSums, View
 from . import strongest as peaks
 from .fused import Launch, head_means
 from .plan import plan_of
@@ -30,11 +30,11 @@ def _kernels() -> ModuleType:
 
 
 def strongest(
-    few: Few, start: int, stop: int, top: int
+    sums: FewRowSums, start: int, stop: int, top: int
 ) -> tuple[Int32[Tensor, "b h w t"], Float[Tensor, "b h w t"]]:
     """Return the strongest keys, as `strongest.strongest` does. Can be called once."""
-    b, _, h, _ = few.arrays["column_sum"].shape
-    power, peak = few.power[:, start:stop], few.peak[:, start:stop]
+    b, _, h, _ = sums.arrays["column_sum"].shape
+    power, peak = sums.power[:, start:stop], sums.peak[:, start:stop]
     key, weight = peaks.find(power.contiguous(), peak.contiguous(), top)
     return key.unflatten(0, (b, h)), weight.unflatten(0, (b, h))
 
@@ -83,9 +83,9 @@ def measured(view: View, columns: bool = False) -> View:
             TILE_Q=16 if n_query <= 16 or launch.exact else 64,
             **kind,
         )
-    beside = [labels.in_region, *([] if view.state is None else [view.state.float()])]
-    n, wide = labels.n_regions, max(2, 1 << (sum(v.shape[-1] for v in beside) - 1).bit_length())
-    values = plan.side_by_side(beside, n_key, wide, torch.float32)
+    parts = [labels.in_region, *([] if view.state is None else [view.state.float()])]
+    n, wide = labels.n_regions, max(2, 1 << (sum(v.shape[-1] for v in parts) - 1).bit_length())
+    values = plan.side_by_side(parts, n_key, wide, torch.float32)
     lse, entropy = empty(b, h, n_query), empty(b, h, n_query)
     weighted = empty(b, h, n_query, wide)
     _kernels().few_rows[(b * h * n_query,)](
@@ -106,4 +106,4 @@ def measured(view: View, columns: bool = False) -> View:
         arrays["rolled"] = head_means(weighted, n, view.state.shape[-1])
     if columns:
         arrays |= of_keys | {"viewers": plan.viewers}
-    return replace(view, lse=lse, few=Few(labels, arrays, power, peak))
+    return replace(view, lse=lse, few_sums=FewRowSums(labels, arrays, power, peak))

@@ -30,12 +30,12 @@ def few_scores(
     h = head % n_heads
     key = block * BLOCK + tl.arange(0, BLOCK)
     dim = tl.arange(0, WIDE)
-    there = key < n_key
+    key_valid = key < n_key
     q_ptr += b * q_batch + h * q_head
     k_ptr += b * k_batch + (h // heads_per_key) * k_head
     mask_ptr += b * m_batch + h * m_head
-    at = k_ptr + key[:, None] * k_row + dim[None, :] * k_dim
-    k = tl.load(at, mask=there[:, None] & (dim[None, :] < DIM), other=0.0)
+    k_at = k_ptr + key[:, None] * k_row + dim[None, :] * k_dim
+    k = tl.load(k_at, mask=key_valid[:, None] & (dim[None, :] < DIM), other=0.0)
     padding = tl.load(padding_ptr + b)
     score = tl.zeros([BLOCK], dtype=tl.float32)
     cosine = tl.zeros([BLOCK], dtype=tl.float32)
@@ -47,12 +47,12 @@ def few_scores(
         q = tl.load(q_at, mask=inside[:, None] & (dim[None, :] < DIM), other=0.0)
         product = tl.dot(q, tl.trans(k), input_precision="tf32x3" if EXACT else "tf32")
         last = tl.load(last_ptr + b * n_query + row, mask=inside, other=-1)
-        seen = (key[None, :] >= padding) & (key[None, :] <= last[:, None])
+        visible = (key[None, :] >= padding) & (key[None, :] <= last[:, None])
         if MASKED:
-            both = inside[:, None] & there[None, :]
+            pair_valid = inside[:, None] & key_valid[None, :]
             mask_at = mask_ptr + row[:, None].to(tl.int64) * m_row + key[None, :]
-            seen = both & (tl.load(mask_at, mask=both, other=0) != 0)
-        power = tl.where(seen, product * log2_scale, float("-inf"))
+            visible = pair_valid & (tl.load(mask_at, mask=pair_valid, other=0) != 0)
+        power = tl.where(visible, product * log2_scale, float("-inf"))
         place = head * n_query + row
         power_at = power_ptr + place[:, None] * (n_blocks * BLOCK) + key[None, :]
         tl.store(power_at, power, mask=inside[:, None])
@@ -61,19 +61,19 @@ def few_scores(
             wide = q.to(tl.float32)
             norm = tl.sqrt(tl.sum(wide * wide, axis=1))
             counts = tl.load(group_ptr + b * n_query + row, mask=inside, other=-1) >= 0
-            sees = seen & counts[:, None]
+            sees = visible & counts[:, None]
             score += tl.sum(tl.where(sees, product, 0.0), axis=0)
             unit = product / tl.maximum(norm, 1e-30)[:, None]
             cosine += tl.sum(tl.where(sees, unit, 0.0), axis=0)
             norms += tl.sum(tl.where(sees, norm[:, None], 0.0), axis=0)
     if COLUMNS:
         wide_key = k.to(tl.float32)
-        own = tl.sqrt(tl.sum(wide_key * wide_key, axis=1))
+        key_norm = tl.sqrt(tl.sum(wide_key * wide_key, axis=1))
         to = head * n_key + key
-        tl.store(score_ptr + to, score, mask=there)
-        tl.store(cosine_ptr + to, cosine / tl.maximum(own, 1e-30), mask=there)
-        tl.store(query_ptr + to, norms, mask=there)
-        tl.store(norm_ptr + to, own, mask=there)
+        tl.store(score_ptr + to, score, mask=key_valid)
+        tl.store(cosine_ptr + to, cosine / tl.maximum(key_norm, 1e-30), mask=key_valid)
+        tl.store(query_ptr + to, norms, mask=key_valid)
+        tl.store(norm_ptr + to, key_norm, mask=key_valid)
 
 
 @triton.jit
@@ -98,37 +98,41 @@ def one_scores(
     h = place % n_heads
     key = block * BLOCK + tl.arange(0, BLOCK)
     dim = tl.arange(0, WIDE)
-    there = key < n_key
+    key_valid = key < n_key
     k_at = k_ptr + b * k_batch + (shared % (n_heads // HEADS)) * k_head
     k_at += key[:, None] * k_row + dim[None, :] * k_dim
-    k = tl.load(k_at, mask=there[:, None] & (dim[None, :] < DIM), other=0.0)
+    k = tl.load(k_at, mask=key_valid[:, None] & (dim[None, :] < DIM), other=0.0)
     q_at = q_ptr + b * q_batch + h[:, None] * q_head + dim[None, :] * q_dim
     q = tl.load(q_at, mask=inside[:, None] & (dim[None, :] < DIM), other=0.0)
     product = tl.dot(q, tl.trans(k), input_precision="tf32x3" if EXACT else "tf32")
-    both = inside[:, None] & there[None, :]
+    pair_valid = inside[:, None] & key_valid[None, :]
     padding = tl.load(padding_ptr + b)
     last = tl.load(last_ptr + b)
-    seen = both & ((key >= padding) & (key <= last))[None, :]
+    visible = pair_valid & ((key >= padding) & (key <= last))[None, :]
     if MASKED:
         mask_at = mask_ptr + b * m_batch + h[:, None] * m_head + key[None, :]
-        seen = both & (tl.load(mask_at, mask=both, other=0) != 0)
-    power = tl.where(seen, product * log2_scale, float("-inf"))
+        visible = pair_valid & (tl.load(mask_at, mask=pair_valid, other=0) != 0)
+    power = tl.where(visible, product * log2_scale, float("-inf"))
     power_at = power_ptr + place[:, None] * (n_blocks * BLOCK) + key[None, :]
     tl.store(power_at, power, mask=inside[:, None])
     tl.store(peak_ptr + place * n_blocks + block, tl.max(power, axis=1), mask=inside)
     if COLUMNS:
         counts = tl.load(group_ptr + b) >= 0
-        sees = seen & counts
+        sees = visible & counts
         wide = q.to(tl.float32)
         norm = tl.sqrt(tl.sum(wide * wide, axis=1))
         wide_key = k.to(tl.float32)
-        own = tl.sqrt(tl.sum(wide_key * wide_key, axis=1))
-        cosine = product / tl.maximum(norm, 1e-30)[:, None] / tl.maximum(own, 1e-30)[None, :]
+        key_norm = tl.sqrt(tl.sum(wide_key * wide_key, axis=1))
+        cosine = product / tl.maximum(norm, 1e-30)[:, None] / tl.maximum(key_norm, 1e-30)[None, :]
         to = place[:, None] * n_key + key[None, :]
-        tl.store(score_ptr + to, tl.where(sees, product, 0.0), mask=both)
-        tl.store(cosine_ptr + to, tl.where(sees, cosine, 0.0), mask=both)
-        tl.store(query_ptr + to, tl.where(sees, norm[:, None], 0.0), mask=both)
-        tl.store(norm_ptr + to, tl.zeros([TILE_H, BLOCK], tl.float32) + own[None, :], mask=both)
+        tl.store(score_ptr + to, tl.where(sees, product, 0.0), mask=pair_valid)
+        tl.store(cosine_ptr + to, tl.where(sees, cosine, 0.0), mask=pair_valid)
+        tl.store(query_ptr + to, tl.where(sees, norm[:, None], 0.0), mask=pair_valid)
+        tl.store(
+            norm_ptr + to,
+            tl.zeros([TILE_H, BLOCK], tl.float32) + key_norm[None, :],
+            mask=pair_valid,
+        )
 
 
 @triton.jit
@@ -141,19 +145,21 @@ def few_rows(
 
     Rows that do not count give 0; a row that sees nothing has weights 0.
     """
-    at = tl.program_id(0).to(tl.int64)  # of (b, h, q)
-    b = at // n_query // n_heads
-    counts = tl.load(group_ptr + b * n_query + at % n_query) >= 0
+    row = tl.program_id(0).to(tl.int64)  # of (b, h, q)
+    b = row // n_query // n_heads
+    counts = tl.load(group_ptr + b * n_query + row % n_query) >= 0
     n_wide = n_blocks * BLOCK
-    power_ptr += at * n_wide
-    peak_ptr += at * n_blocks
+    power_ptr += row * n_wide
+    peak_ptr += row * n_blocks
     v_ptr += b * n_values * VALUES
     lane = tl.arange(0, TILE)
     column = tl.arange(0, VALUES)
     high = tl.full([TILE], float("-inf"), dtype=tl.float32)
     for start in range(0, n_blocks, TILE):
-        some = start + lane < n_blocks
-        high = tl.maximum(high, tl.load(peak_ptr + start + lane, mask=some, other=float("-inf")))
+        block_valid = start + lane < n_blocks
+        high = tl.maximum(
+            high, tl.load(peak_ptr + start + lane, mask=block_valid, other=float("-inf"))
+        )
     top = tl.max(high, axis=0)
     top = tl.where(top > float("-inf"), top, 0.0)
     total = tl.zeros([TILE], dtype=tl.float32)
@@ -175,13 +181,13 @@ def few_rows(
         value = tl.load(places, mask=key[:, None] < n_key, other=0.0)
         out += tl.sum(weight[:, None] * value, axis=0)
     for start in range(0, n_blocks, TILE):
-        some = start + lane < n_blocks
-        peak = tl.load(peak_ptr + start + lane, mask=some, other=float("-inf"))
-        tl.store(peak_ptr + start + lane, peak - lse, mask=some)
-    tl.store(lse_ptr + at, lse * 0.6931471805599453)
+        block_valid = start + lane < n_blocks
+        peak = tl.load(peak_ptr + start + lane, mask=block_valid, other=float("-inf"))
+        tl.store(peak_ptr + start + lane, peak - lse, mask=block_valid)
+    tl.store(lse_ptr + row, lse * 0.6931471805599453)
     nats = -0.6931471805599453 * tl.sum(entropy, axis=0)
-    tl.store(entropy_ptr + at, tl.where(counts, nats, 0.0))
-    tl.store(out_ptr + at * VALUES + column, tl.where(counts, out, 0.0))
+    tl.store(entropy_ptr + row, tl.where(counts, nats, 0.0))
+    tl.store(out_ptr + row * VALUES + column, tl.where(counts, out, 0.0))
 
 
 @triton.jit
@@ -194,16 +200,16 @@ def few_columns(
     b = head // n_heads
     h = head % n_heads
     key = tl.program_id(0) * TILE + tl.arange(0, TILE)
-    there = key < n_key
-    real = there & (key >= tl.load(padding_ptr + b))
+    key_valid = key < n_key
+    real = key_valid & (key >= tl.load(padding_ptr + b))
     power_ptr += head * n_query * n_wide
     group_ptr += b * n_query
     for g in range(n_groups):
         total = tl.zeros([TILE], dtype=tl.float32)
         for i in range(n_query):
             mine = tl.load(group_ptr + i) == g
-            at = power_ptr + i * n_wide + key
-            power = tl.load(at, mask=there & mine, other=float("-inf"))
+            power_at = power_ptr + i * n_wide + key
+            power = tl.load(power_at, mask=key_valid & mine, other=float("-inf"))
             total += tl.exp2(power)
         to = out_ptr + ((b * n_groups + g) * n_heads + h) * n_key
-        tl.store(to + key, tl.where(real, total, 0.0), mask=there)
+        tl.store(to + key, tl.where(real, total, 0.0), mask=key_valid)

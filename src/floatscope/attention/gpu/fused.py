@@ -38,10 +38,10 @@ class Tiles:
 def sums(view: View, *, entropy: bool = True, regions: bool = True) -> Arrays:
     """Compute what `blocked.sums` computes, by kernels, for a view that is not `unfit`."""
     launch = Launch(view)
-    beside = [view.labels.in_region] if regions else []
-    beside += [] if view.state is None else [view.state.float()]
+    parts = [view.labels.in_region] if regions else []
+    parts += [] if view.state is None else [view.state.float()]
     arrays = {"column_sum": launch.columns()}
-    entropies, weighted = launch.rows(entropy, beside) if entropy or beside else (None, None)
+    entropies, weighted = launch.rows(entropy, parts) if entropy or parts else (None, None)
     if entropies is not None:
         arrays["entropy"] = entropies
     if weighted is not None:
@@ -171,27 +171,27 @@ class Launch:
         kernel[grid](self.lse, self.plan.group, out, self.h, groups, self.n_query, wide, TILE=1024)
         return out
 
-    def rows(self, entropy: bool, beside: list[Tensor]) -> tuple[Tensor | None, Tensor | None]:
+    def rows(self, entropy: bool, parts: list[Tensor]) -> tuple[Tensor | None, Tensor | None]:
         """Return row entropies (b, h, q), and the attention-weighted sums of the given (b, k, _) values."""
         plan, device = self.plan, self.lse.device
-        wide = _power_of_two(sum(v.shape[-1] for v in beside)) if beside else 0
-        ahead = self._ahead and bool(beside) and wide <= overlapped.MOST_VALUES
+        wide = _power_of_two(sum(v.shape[-1] for v in parts)) if parts else 0
+        ahead = self._ahead and bool(parts) and wide <= overlapped.MOST_VALUES
         # 16-bit weights and values: their rounding, 2^−11, is below that of bfloat16's q and k.
         kind = torch.float32 if self.exact else torch.float16
         n_values = -(-self.n_key // overlapped.PAIR) * overlapped.PAIR
-        values = plan.side_by_side(beside, n_values, max(wide, 1), kind)
+        values = plan.side_by_side(parts, n_values, max(wide, 1), kind)
         shape = (self.b, self.h, self.n_query)
         entropies = torch.empty(
             shape if entropy or ahead else (1,), dtype=torch.float32, device=device
         )
         weighted = torch.empty(
-            (*shape, wide) if beside else (1,), dtype=torch.float32, device=device
+            (*shape, wide) if parts else (1,), dtype=torch.float32, device=device
         )
-        kept = entropies if entropy else None, weighted if beside else None
+        outputs = entropies if entropy else None, weighted if parts else None
         if ahead and overlapped.row_sums(
             self.view, values, self.lse, plan, entropies, weighted, _SHIFT
         ):
-            return kept
+            return outputs
         tiles = row_tiles(self.view)
         n_tiles = -(-self.n_query // tiles.queries)
         self._run(
@@ -206,7 +206,7 @@ class Launch:
             tiles,
             {"VALUES": wide, "ENTROPY": entropy, "SHIFT": 0 if self.exact else _SHIFT},
         )
-        return kept
+        return outputs
 
     def _run(
         self,

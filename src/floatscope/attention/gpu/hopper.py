@@ -20,11 +20,11 @@ _copy_in = getattr(tma, "async_load", None) or tma.async_copy_global_to_shared
 
 
 @gluon.jit
-def _fetch(q_desc, row, column, memory, ready, count, wanted, STAGES: gl.constexpr):
+def _fetch(q_desc, row, column, memory, ready, count, needed, STAGES: gl.constexpr):
     """Start the copy of two tiles of queries, the `count`-th pair of this program."""
     stage = count % STAGES
-    mbarrier.expect(ready.index(stage), q_desc.block_type.nbytes, pred=wanted)
-    _copy_in(q_desc, [row, column], ready.index(stage), memory.index(stage), pred=wanted)
+    mbarrier.expect(ready.index(stage), q_desc.block_type.nbytes, pred=needed)
+    _copy_in(q_desc, [row, column], ready.index(stage), memory.index(stage), pred=needed)
 
 
 @gluon.jit
@@ -79,8 +79,8 @@ def column_sums(
     for g in range(n_groups):
         start = gl.load(span_ptr + (b * n_groups + g) * 2)
         stop = gl.load(span_ptr + (b * n_groups + g) * 2 + 1)
-        own = offset_ptr + ((b * n_groups + g) * n_heads + h).to(gl.int64) * n_wide
-        own += start * TILE_Q
+        group_offsets = offset_ptr + ((b * n_groups + g) * n_heads + h).to(gl.int64) * n_wide
+        group_offsets += start * TILE_Q
         acc = gl.zeros([TILE_Q, TILE_K], gl.float32, product)
         if start < stop:
             # Two tiles a turn: they come in one copy, and each product has its own registers. An
@@ -91,7 +91,7 @@ def column_sums(
                 _fetch(
                     q_desc, row + s * 2 * TILE_Q, column, q_memory, ready, used + s, s < turns, STAGES
                 )  # fmt: skip
-            offset = gl.load(own + within)
+            offset = gl.load(group_offsets + within)
             _arrived(ready, used, STAGES)
             pair = q_memory.index(used % STAGES)
             even = warpgroup_mma_wait(
@@ -101,26 +101,26 @@ def column_sums(
                 count = used + turn
                 pair = q_memory.index(count % STAGES)
                 running = _product(pair.slice(TILE_Q, TILE_Q, 0), k_memory, nothing)
-                after = gl.load(own + (turn * 2 + 1) * TILE_Q + within)
+                after = gl.load(group_offsets + (turn * 2 + 1) * TILE_Q + within)
                 acc += gl.exp2(even * log2_scale - offset[:, None])
                 odd = warpgroup_mma_wait(0, deps=[running])
                 if turn + 1 < turns:
                     # This turn's queries have been read: others may take their place.
-                    more = turn + STAGES
+                    next_turn = turn + STAGES
                     _fetch(
-                        q_desc, row + more * 2 * TILE_Q, column, q_memory, ready, used + more,
-                        more < turns, STAGES,
+                        q_desc, row + next_turn * 2 * TILE_Q, column, q_memory, ready, used + next_turn,
+                        next_turn < turns, STAGES,
                     )  # fmt: skip
                     _arrived(ready, count + 1, STAGES)
                     pair = q_memory.index((count + 1) % STAGES)
                     running = _product(pair.slice(0, TILE_Q, 0), k_memory, nothing)
-                    offset = gl.load(own + (turn * 2 + 2) * TILE_Q + within)
+                    offset = gl.load(group_offsets + (turn * 2 + 2) * TILE_Q + within)
                     acc += gl.exp2(odd * log2_scale - after[:, None])
                     even = warpgroup_mma_wait(0, deps=[running])
                 else:
                     acc += gl.exp2(odd * log2_scale - after[:, None])
             used += turns
-        at = ((b * n_groups + g).to(gl.int64) * n_heads + h) * n_key
-        gl.store(out_ptr + at + key, gl.where(real, gl.sum(acc, axis=0), 0.0), mask=key < n_key)
+        out_at = ((b * n_groups + g).to(gl.int64) * n_heads + h) * n_key
+        gl.store(out_ptr + out_at + key, gl.where(real, gl.sum(acc, axis=0), 0.0), mask=key < n_key)
     for s in gl.static_range(STAGES + 1):
         mbarrier.invalidate(ready.index(s))

@@ -18,16 +18,16 @@ from .hopper import _arrived, _copy_in, _product
 
 @gluon.jit
 def _fetch(
-    k_desc, v_desc, k_row, k_column, v_row, k_memory, v_memory, ready, count, wanted,
+    k_desc, v_desc, k_row, k_column, v_row, k_memory, v_memory, ready, count, needed,
     STAGES: gl.constexpr,
 ):  # fmt: skip
     """Start the copy of two tiles of keys and their values, the `count`-th pair of this program."""
     stage = count % STAGES
-    here = ready.index(stage)
+    barrier = ready.index(stage)
     nbytes: gl.constexpr = k_desc.block_type.nbytes + v_desc.block_type.nbytes
-    mbarrier.expect(here, nbytes, pred=wanted)
-    _copy_in(k_desc, [k_row, k_column], here, k_memory.index(stage), pred=wanted)
-    _copy_in(v_desc, [v_row, 0], here, v_memory.index(stage), pred=wanted)
+    mbarrier.expect(barrier, nbytes, pred=needed)
+    _copy_in(k_desc, [k_row, k_column], barrier, k_memory.index(stage), pred=needed)
+    _copy_in(v_desc, [v_row, 0], barrier, v_memory.index(stage), pred=needed)
 
 
 @gluon.jit
@@ -75,14 +75,14 @@ def row_sums(
     # padding or by the end come after the whole ones, masked.
     PAIR: gl.constexpr = 2 * TILE_K
     first = padding // PAIR
-    whole = gl.cdiv(padding, PAIR)
-    turns = gl.maximum(n_key // PAIR - whole, 0)
+    full = gl.cdiv(padding, PAIR)
+    turns = gl.maximum(n_key // PAIR - full, 0)
     k_row = b * k_batch + kv * k_head
     k_at = kv * k_column
     v_row = b * n_values
-    at = whole * PAIR
+    begin = full * PAIR
     _fetch(
-        k_desc, v_desc, k_row + at, k_at, v_row + at, k_memory, v_memory, ready, 0, turns > 0, STAGES
+        k_desc, v_desc, k_row + begin, k_at, v_row + begin, k_memory, v_memory, ready, 0, turns > 0, STAGES
     )  # fmt: skip
 
     row = tile * TILE_Q + gl.arange(0, TILE_Q, gl.SliceLayout(1, product))
@@ -101,11 +101,11 @@ def row_sums(
         even = warpgroup_mma_wait(0, deps=[_product(q_memory, keys.slice(0, TILE_K, 0), nothing)])
         for turn in range(turns):
             # The turn before has read all of its keys and values: others may take their place.
-            more = turn + 1
-            at = (whole + more) * PAIR
+            next_turn = turn + 1
+            begin = (full + next_turn) * PAIR
             _fetch(
-                k_desc, v_desc, k_row + at, k_at, v_row + at, k_memory, v_memory, ready, more,
-                more < turns, STAGES,
+                k_desc, v_desc, k_row + begin, k_at, v_row + begin, k_memory, v_memory, ready, next_turn,
+                next_turn < turns, STAGES,
             )  # fmt: skip
             keys = k_memory.index(turn % STAGES)
             values = v_memory.index(turn % STAGES)
@@ -115,9 +115,9 @@ def row_sums(
             weighted = warpgroup_mma(weight, values.slice(0, TILE_K, 0), weighted, is_async=True)
             odd, weighted = warpgroup_mma_wait(0, deps=[running, weighted])
             late = values.slice(TILE_K, TILE_K, 0)
-            if more < turns:
-                _arrived(ready, more, STAGES)
-                keys = k_memory.index(more % STAGES)
+            if next_turn < turns:
+                _arrived(ready, next_turn, STAGES)
+                keys = k_memory.index(next_turn % STAGES)
                 running = _product(q_memory, keys.slice(0, TILE_K, 0), nothing)
                 weight, entropy = _weigh(odd * log2_scale - lse[:, None], entropy)
                 weight = gl.convert_layout(weight, operand)
@@ -131,9 +131,9 @@ def row_sums(
     key = gl.arange(0, TILE_K, gl.SliceLayout(0, product))
     for t in range(gl.cdiv(n_key, PAIR) - first - turns):
         count = turns + t
-        at = (first + t + gl.where(t < whole - first, 0, turns)) * PAIR
+        begin = (first + t + gl.where(t < full - first, 0, turns)) * PAIR
         _fetch(
-            k_desc, v_desc, k_row + at, k_at, v_row + at, k_memory, v_memory, ready, count, True,
+            k_desc, v_desc, k_row + begin, k_at, v_row + begin, k_memory, v_memory, ready, count, True,
             STAGES,
         )  # fmt: skip
         _arrived(ready, count, STAGES)
@@ -141,9 +141,9 @@ def row_sums(
             keys = k_memory.index(count % STAGES).slice(half * TILE_K, TILE_K, 0)
             values = v_memory.index(count % STAGES).slice(half * TILE_K, TILE_K, 0)
             score = warpgroup_mma_wait(0, deps=[_product(q_memory, keys, nothing)])
-            place = at + half * TILE_K + key
-            seen = (place >= padding) & (place < n_key)
-            power = gl.where(seen[None, :], score * log2_scale - lse[:, None], -1e6)
+            place = begin + half * TILE_K + key
+            visible = (place >= padding) & (place < n_key)
+            power = gl.where(visible[None, :], score * log2_scale - lse[:, None], -1e6)
             weight, entropy = _weigh(power, entropy)  # −1e6: weight 0, and 0 · log 0 stays 0
             weight = gl.convert_layout(weight, operand)
             weighted = warpgroup_mma(weight, values, weighted, is_async=True)
@@ -152,14 +152,14 @@ def row_sums(
     nats = SHIFT * 0.6931471805599453 - entropy * (0.6931471805599453 / (1 << SHIFT))
     gl.store(entropy_ptr + of_row + row, gl.where(counts, nats, 0.0), mask=inside)
     to_row = tile * TILE_Q + gl.arange(0, TILE_Q, gl.SliceLayout(1, gathered))
-    there = to_row < n_query
-    known = gl.load(group_ptr + b * n_query + to_row, mask=there, other=-1) >= 0
+    row_valid = to_row < n_query
+    row_counts = gl.load(group_ptr + b * n_query + to_row, mask=row_valid, other=-1) >= 0
     value = gl.arange(0, VALUES, gl.SliceLayout(0, gathered))
-    weighted = gl.where(known[:, None], weighted * (1.0 / (1 << SHIFT)), 0.0)
+    weighted = gl.where(row_counts[:, None], weighted * (1.0 / (1 << SHIFT)), 0.0)
     gl.store(
         out_ptr + (of_row + to_row)[:, None] * VALUES + value[None, :],
         weighted,
-        mask=there[:, None],
+        mask=row_valid[:, None],
     )
     for s in gl.static_range(STAGES + 1):
         mbarrier.invalidate(ready.index(s))

@@ -17,12 +17,12 @@ def _tile(
 ):  # fmt: skip
     """Load rows of an (n, DIM) matrix, padded with zeros to a power of two."""
     dim = tl.arange(0, WIDE)
-    at = ptr + rows[:, None] * stride_row + dim[None, :] * stride_dim
+    pointers = ptr + rows[:, None] * stride_row + dim[None, :] * stride_dim
     if INSIDE and WIDE == DIM:
-        return tl.load(at)
+        return tl.load(pointers)
     if WIDE == DIM:
-        return tl.load(at, mask=rows[:, None] < n_rows, other=0.0)
-    return tl.load(at, mask=(rows[:, None] < n_rows) & (dim[None, :] < DIM), other=0.0)
+        return tl.load(pointers, mask=rows[:, None] < n_rows, other=0.0)
+    return tl.load(pointers, mask=(rows[:, None] < n_rows) & (dim[None, :] < DIM), other=0.0)
 
 
 @triton.jit
@@ -37,8 +37,8 @@ def offsets(
     b = tl.program_id(1) // n_heads
     h = tl.program_id(1) % n_heads
     inside = row < n_query
-    at = (b * n_heads + h).to(tl.int64)
-    lse = tl.load(lse_ptr + at * n_query + row, mask=inside, other=0.0) * 1.4426950408889634
+    head = (b * n_heads + h).to(tl.int64)
+    lse = tl.load(lse_ptr + head * n_query + row, mask=inside, other=0.0) * 1.4426950408889634
     group = tl.load(group_ptr + b * n_query + row, mask=inside, other=-1)
     for g in range(n_groups):
         to = out_ptr + ((b * n_groups + g) * n_heads + h).to(tl.int64) * n_wide
@@ -63,9 +63,9 @@ def _column_step(
         last = tl.load(last_ptr + row, mask=row < n_query, other=-1)
         weight = tl.where(key[None, :] <= last[:, None], weight, 0.0)
     if MASKED:
-        at = mask_ptr + row[:, None].to(tl.int64) * m_row + key[None, :]
+        mask_at = mask_ptr + row[:, None].to(tl.int64) * m_row + key[None, :]
         inside = (row[:, None] < n_query) & (key[None, :] < n_key)
-        weight = tl.where(tl.load(at, mask=inside, other=0) != 0, weight, 0.0)
+        weight = tl.where(tl.load(mask_at, mask=inside, other=0) != 0, weight, 0.0)
     return acc + weight
 
 
@@ -96,25 +96,25 @@ def column_sums(
         # Summed over the queries at the end: a tile of sums costs registers, but no exchange.
         acc = tl.zeros([TILE_Q, TILE_K], dtype=tl.float32)
         if DIRECTED:
-            # Queries before `start` see no key of this tile; from `whole` on they see all of it.
+            # Queries before `start` see no key of this tile; from `full` on they see all of it.
             start = tl.maximum(start, tl.load(first_ptr + (b * n_tiles + tile) * 2))
-            whole = tl.load(first_ptr + (b * n_tiles + tile) * 2 + 1)
-            whole = tl.minimum(tl.maximum(start, whole), stop)
-            for i in range(start, whole):
+            full = tl.load(first_ptr + (b * n_tiles + tile) * 2 + 1)
+            full = tl.minimum(tl.maximum(start, full), stop)
+            for i in range(start, full):
                 acc = _column_step(
                     acc, k, key, i, q_ptr, own_ptr, last_ptr, mask_ptr,
                     n_query, n_key, q_row, q_dim, m_row, log2_scale,
                     DIM, WIDE, TILE_Q, True, MASKED, EXACT,
                 )  # fmt: skip
-            start = tl.maximum(start, whole)
+            start = tl.maximum(start, full)
         for i in range(start, stop):
             acc = _column_step(
                 acc, k, key, i, q_ptr, own_ptr, last_ptr, mask_ptr,
                 n_query, n_key, q_row, q_dim, m_row, log2_scale,
                 DIM, WIDE, TILE_Q, False, MASKED, EXACT,
             )  # fmt: skip
-        at = ((b * n_groups + g).to(tl.int64) * n_heads + h) * n_key
-        tl.store(out_ptr + at + key, tl.where(real, tl.sum(acc, axis=0), 0.0), mask=key < n_key)
+        out_at = ((b * n_groups + g).to(tl.int64) * n_heads + h) * n_key
+        tl.store(out_ptr + out_at + key, tl.where(real, tl.sum(acc, axis=0), 0.0), mask=key < n_key)
 
 
 @triton.jit
@@ -130,21 +130,21 @@ def _row_step(
     score = tl.dot(q, tl.trans(k), input_precision="tf32x3" if EXACT else "tf32")
     power = score * log2_scale - lse[:, None]  # log2 of the weight, and SHIFT more
     if PARTLY or MASKED:
-        seen = (key[None, :] >= padding) & (key[None, :] <= last[:, None])
+        visible = (key[None, :] >= padding) & (key[None, :] <= last[:, None])
         if MASKED:
-            at = mask_ptr + row[:, None].to(tl.int64) * m_row + key[None, :]
+            pointers = mask_ptr + row[:, None].to(tl.int64) * m_row + key[None, :]
             inside = (row[:, None] < n_query) & (key[None, :] < n_key)
-            seen = (tl.load(at, mask=inside, other=0) != 0) & inside
-        weight = tl.where(seen, tl.exp2(power), 0.0)
-        power = tl.where(seen, power, 0.0)
+            visible = (tl.load(pointers, mask=inside, other=0) != 0) & inside
+        weight = tl.where(visible, tl.exp2(power), 0.0)
+        power = tl.where(visible, power, 0.0)
     else:
         weight = tl.exp2(power)
     if ENTROPY:
         entropy += tl.sum(weight * power, axis=1)
     if VALUES > 0:
         column = tl.arange(0, VALUES)
-        at = v_ptr + key[:, None] * VALUES + column[None, :]
-        v = tl.load(at, mask=key[:, None] < n_key, other=0.0)
+        pointers = v_ptr + key[:, None] * VALUES + column[None, :]
+        v = tl.load(pointers, mask=key[:, None] < n_key, other=0.0)
         precision: tl.constexpr = "tf32x3" if EXACT else "tf32"
         weighted = tl.dot(weight.to(v.dtype), v, weighted, input_precision=precision)
     return entropy, weighted
@@ -172,10 +172,10 @@ def row_sums(
     q_ptr += b.to(tl.int64) * q_batch + h.to(tl.int64) * q_head
     v_ptr += b.to(tl.int64) * n_values * VALUES
     mask_ptr += b.to(tl.int64) * m_batch + h.to(tl.int64) * m_head
-    at = (b * n_heads + h).to(tl.int64) * n_query
+    first_row = (b * n_heads + h).to(tl.int64) * n_query
     inside = row < n_query
     counts = tl.load(group_ptr + b * n_query + row, mask=inside, other=-1) >= 0
-    lse = tl.load(lse_ptr + at + row, mask=inside, other=0.0) * 1.4426950408889634 - SHIFT
+    lse = tl.load(lse_ptr + first_row + row, mask=inside, other=0.0) * 1.4426950408889634 - SHIFT
     lse = tl.where(counts, lse, 1e6)  # weight 0, and 0 · log 0 stays 0
     last = tl.load(last_ptr + b * n_query + row, mask=inside, other=-1)
     padding = tl.load(padding_ptr + b)
@@ -184,15 +184,15 @@ def row_sums(
     weighted = tl.zeros([TILE_Q, VALUES if VALUES > 0 else 1], dtype=tl.float32)
     # Tiles of keys: some hidden by padding, seen by all these rows, seen by some of them.
     bounds = seen_ptr + (b * n_tiles + tile) * 4
-    whole = tl.load(bounds + 1)
+    full = tl.load(bounds + 1)
     partly = tl.load(bounds + 2)
-    for i in range(tl.load(bounds), whole):
+    for i in range(tl.load(bounds), full):
         entropy, weighted = _row_step(
             entropy, weighted, q, lse, last, row, i, padding, k_ptr, v_ptr, mask_ptr,
             n_query, n_key, k_row, k_dim, m_row, log2_scale,
             DIM, WIDE, TILE_K, VALUES, ENTROPY, True, MASKED, EXACT,
         )  # fmt: skip
-    for i in range(whole, partly):
+    for i in range(full, partly):
         entropy, weighted = _row_step(
             entropy, weighted, q, lse, last, row, i, padding, k_ptr, v_ptr, mask_ptr,
             n_query, n_key, k_row, k_dim, m_row, log2_scale,
@@ -208,10 +208,10 @@ def row_sums(
     scaled = 0.6931471805599453 / (1 << SHIFT)
     if ENTROPY:
         nats = SHIFT * 0.6931471805599453 - entropy * scaled
-        tl.store(entropy_ptr + at + row, tl.where(counts, nats, 0.0), mask=inside)
+        tl.store(entropy_ptr + first_row + row, tl.where(counts, nats, 0.0), mask=inside)
     if VALUES > 0:
         column = tl.arange(0, VALUES)
-        to = out_ptr + (at + row)[:, None] * VALUES + column[None, :]
+        to = out_ptr + (first_row + row)[:, None] * VALUES + column[None, :]
         weighted = tl.where(counts[:, None], weighted / (1 << SHIFT), 0.0)
         tl.store(to, weighted, mask=inside[:, None])
 
@@ -226,8 +226,8 @@ def head_means(
     i = tl.program_id(0) % n_query
     head = tl.arange(0, HEADS)
     column = tl.arange(0, VALUES)
-    at = ((b * n_heads + head) * n_query + i)[:, None] * VALUES + column[None, :]
-    values = tl.load(values_ptr + at, mask=(head < n_heads)[:, None], other=0.0)
+    value_at = ((b * n_heads + head) * n_query + i)[:, None] * VALUES + column[None, :]
+    values = tl.load(values_ptr + value_at, mask=(head < n_heads)[:, None], other=0.0)
     mean = tl.sum(values, axis=0) / n_heads
     to = (b * n_query + i) * n_out + column - first
     tl.store(out_ptr + to, mean, mask=(column >= first) & (column < first + n_out))

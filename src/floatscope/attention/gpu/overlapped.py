@@ -78,7 +78,7 @@ def _block(tile: int, width: int, dtype: torch.dtype) -> Any:
     return gl.NVMMASharedLayout.get_default_for([tile, width], kind)
 
 
-def _described(x: Tensor, tile: int) -> tuple[Any, tuple[int, int, int]]:
+def _describe(x: Tensor, tile: int) -> tuple[Any, tuple[int, int, int]]:
     from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
     layout_of_x = _matrix(x)
@@ -97,7 +97,7 @@ def column_sums(view: View, offsets: Tensor, padding: Tensor, spans: Tensor, out
 
     `offsets` and `spans` are for tiles of TILE_Q queries.
     """
-    return _tried(lambda: _columns(view, offsets, padding, spans, out))
+    return _try_launch(lambda: _columns(view, offsets, padding, spans, out))
 
 
 def row_sums(
@@ -107,10 +107,10 @@ def row_sums(
 
     `values` (b, n, v) are padded with zeros to whole pairs of tiles, PAIR rows each.
     """
-    return _tried(lambda: _rows(view, values, lse, plan, entropy, out, shift))
+    return _try_launch(lambda: _rows(view, values, lse, plan, entropy, out, shift))
 
 
-def _tried(launch: Callable[[], None]) -> bool:
+def _try_launch(launch: Callable[[], None]) -> bool:
     try:
         launch()
     except Exception as error:  # whatever a compiler may say: the plain kernel is as right
@@ -125,8 +125,8 @@ def _columns(view: View, offsets: Tensor, padding: Tensor, spans: Tensor, out: T
     assert kernels is not None
     b, h, _, dim = view.query.shape
     n_key = view.key.shape[2]
-    query, query_at = _described(view.query, 2 * TILE_Q)
-    key, key_at = _described(view.key, TILE_K)
+    query, query_at = _describe(view.query, 2 * TILE_Q)
+    key, key_at = _describe(view.key, TILE_K)
     kernels[0].column_sums[(-(-n_key // TILE_K), b * h)](
         *(query, key, offsets, padding, spans, out),
         *(h, h // view.key.shape[1], n_key, out.shape[1], offsets.shape[-1]),
@@ -147,9 +147,9 @@ def _rows(
     kernels = _kernels()
     assert kernels is not None
     b, h, n_query, dim = view.query.shape
-    query, query_at = _described(view.query, ROW_TILE_Q)
-    key, key_at = _described(view.key, PAIR)
-    value, _ = _described(values[:, None], PAIR)
+    query, query_at = _describe(view.query, ROW_TILE_Q)
+    key, key_at = _describe(view.key, PAIR)
+    value, _ = _describe(values[:, None], PAIR)
     kernels[1].row_sums[(-(-n_query // ROW_TILE_Q), b * h)](
         *(query, key, value, lse, plan.group, plan.padding, entropy, out),
         *(h, h // view.key.shape[1], n_query, view.key.shape[2], values.shape[1]),

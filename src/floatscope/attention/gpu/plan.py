@@ -29,7 +29,7 @@ class Plan:
     real: Float[Tensor, "b k"]
 
     def __post_init__(self) -> None:
-        self._kept: dict[tuple[str, int, int], Tensor] = {}
+        self._memo: dict[tuple[str, int, int], Tensor] = {}
         self._zeros: dict[tuple[int, ...], Tensor] = {}
         self._rooms: dict[tuple[object, ...], tuple[Tensor, list[Tensor | None]]] = {}
 
@@ -53,22 +53,22 @@ class Plan:
 
     def spans(self, tile: int) -> Int32[Tensor, "b g 2"]:
         """Return the first and past-the-end tile of queries in which each group has members."""
-        return self._once("spans", tile, 0, lambda: self._spans(tile))
+        return self._memoize("spans", tile, 0, lambda: self._spans(tile))
 
     def _spans(self, tile: int) -> Tensor:
         groups = torch.arange(self.n_groups, device=self.group.device)
         tiles = -(-self.n_query // tile)
         group = torch.nn.functional.pad(self.group, (0, tiles * tile - self.n_query), value=-1)
         member = group[:, None] == groups[:, None]  # (b, g, q)
-        there = member.unflatten(-1, (tiles, tile)).any(-1).int()  # (b, g, tiles)
-        some = there.any(-1)
-        first = there.argmax(-1)
-        past = tiles - there.flip(-1).argmax(-1)
-        return torch.stack([first * some, past * some], dim=-1).int().contiguous()
+        has_members = member.unflatten(-1, (tiles, tile)).any(-1).int()  # (b, g, tiles)
+        nonempty = has_members.any(-1)
+        first = has_members.argmax(-1)
+        past = tiles - has_members.flip(-1).argmax(-1)
+        return torch.stack([first * nonempty, past * nonempty], dim=-1).int().contiguous()
 
     def first_queries(self, tile_q: int, tile_k: int) -> Int32[Tensor, "b tiles 2"]:
         """Return, for each tile of keys, the first tile of queries that sees any of it, and all of it."""
-        return self._once("first", tile_q, tile_k, lambda: self._first_queries(tile_q, tile_k))
+        return self._memoize("first", tile_q, tile_k, lambda: self._first_queries(tile_q, tile_k))
 
     def _first_queries(self, tile_q: int, tile_k: int) -> Tensor:
         start = torch.arange(0, self.n_key, tile_k, device=self.group.device, dtype=torch.int32)
@@ -85,17 +85,17 @@ class Plan:
         As four numbers: the first seen by any, the first and past-the-last seen by every query, past the
         last seen by any.
         """
-        return self._once("seen", tile_q, tile_k, lambda: self._seen_keys(tile_q, tile_k))
+        return self._memoize("seen", tile_q, tile_k, lambda: self._seen_keys(tile_q, tile_k))
 
     def _seen_keys(self, tile_q: int, tile_k: int) -> Tensor:
         start = torch.arange(0, self.n_query, tile_q, device=self.group.device)
         stop = (start + tile_q - 1).clamp(max=self.n_query - 1)
-        whole = (self.last[:, start] + 1) // tile_k
+        past_full = (self.last[:, start] + 1) // tile_k
         past = -(-(self.last[:, stop] + 1) // tile_k)
         pad = self.padding[:, None].expand_as(past)
         first, after = pad // tile_k, torch.minimum(-(-pad // tile_k), past)
-        whole = torch.maximum(whole, after)
-        return torch.stack([first, after, whole, past], dim=-1).int().contiguous()
+        past_full = torch.maximum(past_full, after)
+        return torch.stack([first, after, past_full, past], dim=-1).int().contiguous()
 
     def side_by_side(
         self, parts: list[Tensor], n_rows: int, width: int, dtype: torch.dtype
@@ -112,12 +112,12 @@ class Plan:
             room = torch.zeros(shape, dtype=dtype, device=self.group.device)
             self._rooms[kind] = (room, [None] * len(parts))
         room, written = self._rooms[kind]
-        at = 0
+        column = 0
         for i, part in enumerate(parts):
             if written[i] is not part:
-                room[:, : part.shape[1], at : at + widths[i]] = part
+                room[:, : part.shape[1], column : column + widths[i]] = part
                 written[i] = part
-            at += widths[i]
+            column += widths[i]
         return room
 
     def nothing(self, shape: tuple[int, ...]) -> Tensor:
@@ -126,10 +126,10 @@ class Plan:
             self._zeros[shape] = torch.zeros(shape, device=self.group.device)
         return self._zeros[shape]
 
-    def _once(self, name: str, tile_q: int, tile_k: int, make: Callable[[], Tensor]) -> Tensor:
-        if (name, tile_q, tile_k) not in self._kept:
-            self._kept[name, tile_q, tile_k] = make()
-        return self._kept[name, tile_q, tile_k]
+    def _memoize(self, name: str, tile_q: int, tile_k: int, make: Callable[[], Tensor]) -> Tensor:
+        if (name, tile_q, tile_k) not in self._memo:
+            self._memo[name, tile_q, tile_k] = make()
+        return self._memo[name, tile_q, tile_k]
 
 
 _plans: "WeakKeyDictionary[Labels, dict[bool, Plan]]" = WeakKeyDictionary()

@@ -88,8 +88,8 @@ def _powers(
     b, h, n_query, dim = view.query.shape
     n_key, n_rows, device = view.key.shape[2], stop - start, view.query.device
     n_blocks = -(-n_key // BLOCK)
-    each = n_rows * n_blocks * BLOCK * 4  # bytes per head
-    at_once = max(1, min(b * h, _SCRATCH // each))
+    head_bytes = n_rows * n_blocks * BLOCK * 4  # bytes per head
+    at_once = max(1, min(b * h, _SCRATCH // head_bytes))
     shape = (at_once, n_rows, n_blocks)
     power = torch.empty((*shape, BLOCK), dtype=torch.float32, device=device)
     peak = torch.empty(shape, dtype=torch.float32, device=device)

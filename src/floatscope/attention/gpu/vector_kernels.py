@@ -20,8 +20,8 @@ def query_totals(
     dim = tl.arange(0, WIDE)
     inside = (row[:, None] < n_query) & (dim[None, :] < DIM)
     q_ptr += b.to(tl.int64) * q_batch + h.to(tl.int64) * q_head
-    at = q_ptr + row[:, None] * q_row + dim[None, :] * q_dim
-    q = tl.load(at, mask=inside, other=0.0).to(tl.float32)
+    q_at = q_ptr + row[:, None] * q_row + dim[None, :] * q_dim
+    q = tl.load(q_at, mask=inside, other=0.0).to(tl.float32)
     counts = tl.load(group_ptr + b * n_query + row, mask=row < n_query, other=-1) >= 0
     q = tl.where(counts[:, None], q, 0.0)
     norm = tl.sqrt(tl.sum(q * q, axis=1))
@@ -50,22 +50,22 @@ def key_columns(
     h = tl.program_id(1) % n_heads
     key = tl.program_id(0) * TILE + tl.arange(0, TILE)
     dim = tl.arange(0, WIDE)
-    there = key < n_key
+    key_valid = key < n_key
     k_ptr += b.to(tl.int64) * k_batch + (h // heads_per_key).to(tl.int64) * k_head
     q_ptr += b.to(tl.int64) * q_batch + h.to(tl.int64) * q_head
-    at = k_ptr + key[:, None] * k_row + dim[None, :] * k_dim
-    k = tl.load(at, mask=there[:, None] & (dim[None, :] < DIM), other=0.0)
+    k_at = k_ptr + key[:, None] * k_row + dim[None, :] * k_dim
+    k = tl.load(k_at, mask=key_valid[:, None] & (dim[None, :] < DIM), other=0.0)
     wide = k.to(tl.float32)
     norm = tl.sqrt(tl.sum(wide * wide, axis=1))
     after_ptr += (b * n_heads + h).to(tl.int64) * (n_tiles + 1) * (2 * WIDE + 1)
     if DIRECTED:
-        first = tl.load(first_ptr + b * n_key + key, mask=there, other=0)
+        first = tl.load(first_ptr + b * n_key + key, mask=key_valid, other=0)
         score = tl.zeros([TILE], dtype=tl.float32)
         cosine = tl.zeros([TILE], dtype=tl.float32)
         norms = tl.zeros([TILE], dtype=tl.float32)
-        seen = first < n_query  # a cache of fixed size has columns that nobody sees yet
-        lowest = tl.min(tl.where(there, first, n_query), axis=0)
-        highest = tl.max(tl.where(seen, first, 0), axis=0)
+        has_viewer = first < n_query  # a cache of fixed size has columns that nobody sees yet
+        lowest = tl.min(tl.where(key_valid, first, n_query), axis=0)
+        highest = tl.max(tl.where(has_viewer, first, 0), axis=0)
         for t in range(lowest // TILE, highest // TILE + 1):
             row = t * TILE + tl.arange(0, TILE)
             inside = (row[:, None] < n_query) & (dim[None, :] < DIM)
@@ -73,7 +73,7 @@ def key_columns(
             counts = tl.load(group_ptr + b * n_query + row, mask=row < n_query, other=-1) >= 0
             q_norm = tl.sqrt(tl.sum(q.to(tl.float32) * q.to(tl.float32), axis=1))
             product = tl.dot(k, tl.trans(q), input_precision="tf32x3" if EXACT else "tf32")
-            mine = (first // TILE == t) & seen
+            mine = (first // TILE == t) & has_viewer
             sees = (row[None, :] >= first[:, None]) & counts[None, :] & mine[:, None]
             score += tl.sum(tl.where(sees, product, 0.0), axis=1)
             unit = product / tl.maximum(q_norm, 1e-30)[None, :]
@@ -91,11 +91,11 @@ def key_columns(
         norms = tl.load(after_ptr + 2 * WIDE) + tl.zeros([TILE], dtype=tl.float32)
     real = key >= tl.load(padding_ptr + b)
     to = (b * n_heads + h).to(tl.int64) * n_key + key
-    tl.store(score_ptr + to, tl.where(real, score, 0.0), mask=there)
+    tl.store(score_ptr + to, tl.where(real, score, 0.0), mask=key_valid)
     cosine = cosine / tl.maximum(norm, 1e-30)
-    tl.store(cosine_ptr + to, tl.where(real, cosine, 0.0), mask=there)
-    tl.store(query_ptr + to, tl.where(real, norms, 0.0), mask=there)
-    tl.store(norm_ptr + to, norm, mask=there)
+    tl.store(cosine_ptr + to, tl.where(real, cosine, 0.0), mask=key_valid)
+    tl.store(query_ptr + to, tl.where(real, norms, 0.0), mask=key_valid)
+    tl.store(norm_ptr + to, norm, mask=key_valid)
 
 
 @triton.jit
@@ -109,12 +109,12 @@ def value_norms(
     key = tl.program_id(0) * TILE + tl.arange(0, TILE)
     dim = tl.arange(0, DIM)
     v_ptr += b.to(tl.int64) * v_batch + (h // heads_per_key).to(tl.int64) * v_head
-    at = v_ptr + key[:, None] * v_row + dim[None, :] * v_dim
-    v = tl.load(at, mask=key[:, None] < n_key, other=0.0)
+    v_at = v_ptr + key[:, None] * v_row + dim[None, :] * v_dim
+    v = tl.load(v_at, mask=key[:, None] < n_key, other=0.0)
     # R_h is (r, d), read transposed: (d, r)
-    of = h * DIM * DIM + dim[None, :] * DIM + dim[:, None]
-    written = tl.dot(v, tl.load(high_ptr + of))
-    written = tl.dot(v, tl.load(low_ptr + of), written)
+    r_at = h * DIM * DIM + dim[None, :] * DIM + dim[:, None]
+    written = tl.dot(v, tl.load(high_ptr + r_at))
+    written = tl.dot(v, tl.load(low_ptr + r_at), written)
     to = (b * n_heads + h).to(tl.int64) * n_key + key
     tl.store(out_ptr + to, tl.sqrt(tl.sum(written * written, axis=1)), mask=key < n_key)
 
@@ -129,7 +129,7 @@ def region_totals(
     part = tl.program_id(0)
     b = (tl.program_id(1) // n_heads).to(tl.int64)
     h = (tl.program_id(1) % n_heads).to(tl.int64)
-    of = tl.arange(0, FROM)
+    region = tl.arange(0, FROM)
     value = tl.arange(0, VALUES)
     from_ptr += b * n_query * n_from
     values_ptr += b * v_batch + h * v_head
@@ -137,16 +137,16 @@ def region_totals(
     for t in range(TILES):
         row = (part * TILES + t) * TILE + tl.arange(0, TILE)
         inside = row < n_query
-        some = inside[:, None] & (value[None, :] < n_values)
+        value_valid = inside[:, None] & (value[None, :] < n_values)
         values = tl.load(
-            values_ptr + row[:, None] * v_row + value[None, :] * v_dim, mask=some, other=0.0
+            values_ptr + row[:, None] * v_row + value[None, :] * v_dim, mask=value_valid, other=0.0
         )
-        mine = inside[None, :] & (of[:, None] < n_from)
-        weight = tl.load(from_ptr + row[None, :] * n_from + of[:, None], mask=mine, other=0.0)
+        mine = inside[None, :] & (region[:, None] < n_from)
+        weight = tl.load(from_ptr + row[None, :] * n_from + region[:, None], mask=mine, other=0.0)
         total = tl.dot(weight, values, total, input_precision="ieee")
     to = ((b * n_heads + h) * n_parts + part) * n_from * n_values
-    to += of[:, None] * n_values + value[None, :]
-    tl.store(out_ptr + to, total, mask=(of[:, None] < n_from) & (value[None, :] < n_values))
+    to += region[:, None] * n_values + value[None, :]
+    tl.store(out_ptr + to, total, mask=(region[:, None] < n_from) & (value[None, :] < n_values))
 
 
 @triton.jit

@@ -39,15 +39,15 @@ def columns(view: View) -> Arrays:
 
     sizes = {"DIM": dim, "WIDE": wide, "TILE": _TILE}
     directed = view.visible.direction is not Direction.BIDIRECTIONAL
-    few = directed and tiles == 1  # the one tile is read itself, and none comes after it
+    single_tile = directed and tiles == 1  # the one tile is read itself, and none comes after it
     parts = empty(b, h, tiles, 2 * wide + 1)
-    if not few:
+    if not single_tile:
         kernels.query_totals[(tiles, b * h)](
             *(view.query, plan.group, parts, h, n_query, tiles, *view.query.stride()),
             **sizes,
             num_warps=1,
         )
-    if few:
+    if single_tile:
         after = plan.nothing((b, h, 2, 2 * wide + 1))
     elif directed:
         # Sums of all later tiles; few terms, but a running sum: in float64.

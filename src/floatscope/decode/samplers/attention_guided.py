@@ -64,28 +64,30 @@ class AttentionGuided(Sampler):
 
     def select(self, guess: Guess, quota: Int[Tensor, " b"]) -> Bool[Tensor, "b w"]:
         assert guess.coupling is not None
-        assert guess.done is not None
-        free = guess.masked & ~guess.held
+        assert guess.decided_share is not None
+        free = guess.masked & ~guess.postponed
         free = torch.where(free.any(-1, keepdim=True), free, guess.masked)
         at_once = torch.zeros_like(free)
         if self.variant == "direct":
             at_once = free & (guess.confidence >= 1)
         depends = guess.coupling * (guess.masked[:, :, None] & guess.masked[:, None])
         depends.diagonal(dim1=-2, dim2=-1).zero_()
-        tau = self.tau_min + (self.tau_max - self.tau_min) * guess.done
+        tau = self.tau_min + (self.tau_max - self.tau_min) * guess.decided_share
         edges = depends / depends.amax(-1, keepdim=True).clamp(min=1e-8) > tau[:, None, None]
         score = depends.sum(-1) * guess.confidence
-        taken = _independent(score, edges, free & ~at_once) | at_once
+        selected = _independent(score, edges, free & ~at_once) | at_once
         if self.variant == "staged":
-            taken |= free & (guess.confidence >= _SURE) & (guess.done >= _LATE)[:, None]
-        return taken
+            selected |= free & (guess.confidence >= _SURE) & (guess.decided_share >= _LATE)[:, None]
+        return selected
 
 
 def _independent(score: Tensor, edges: Tensor, free: Tensor) -> Bool[Tensor, "b w"]:
     """Take positions in order of falling score, skipping those with an edge to a position taken before."""
     order = ranked(score, free).argsort(-1)  # (b, w): positions, the highest score first
     prompt = torch.arange(len(order), device=order.device)
-    taken = torch.zeros_like(free)
-    for at in order.unbind(-1):
-        taken[prompt, at] = free[prompt, at] & ~(edges[prompt, at] & taken).any(-1)
-    return taken
+    selected = torch.zeros_like(free)
+    for position in order.unbind(-1):
+        selected[prompt, position] = free[prompt, position] & ~(
+            edges[prompt, position] & selected
+        ).any(-1)
+    return selected

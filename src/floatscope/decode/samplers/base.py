@@ -31,15 +31,15 @@ class Guess:
     masked: Bool[Tensor, "b w"]  # in the block, and may be revealed
     place: Int[Tensor, "b w"]  # index inside the block
     noise: Float[Tensor, "b w"]  # uniform, from each prompt's own generator
-    held: Bool[Tensor, "b w"]  # proposes an end token that is to come last
+    postponed: Bool[Tensor, "b w"]  # proposes an end token that is to come last
     step: int = 0  # of the block's `steps`, where their number is fixed
     steps: int = 1
     block: int = 1  # places in a block; of a model's own, also those that the prompt fills
-    # For a sampler that listens: attention between positions, and the share of the answer that is no mask.
+    # For samplers that read attention: attention between positions, and the share of the answer decided.
     coupling: Float[Tensor, "b w w"] | None = None
-    done: Float[Tensor, " b"] | None = None
+    decided_share: Float[Tensor, " b"] | None = None
 
-    def of(self, prompts: list[int], step: int, steps: int) -> "Guess":
+    def select(self, prompts: list[int], step: int, steps: int) -> "Guess":
         """Select some prompts of the batch."""
         tensors: dict[str, Any] = {f.name: getattr(self, f.name) for f in fields(self)}
         part: dict[str, Any] = {
@@ -183,7 +183,7 @@ class Sampler(Configured):
         """
         return None
 
-    def most_steps(self, n_blocks: int) -> int:
+    def max_steps(self, n_blocks: int) -> int:
         """Return the largest number of steps that a decoding can take.
 
         Args:
@@ -247,7 +247,7 @@ class Sampler(Configured):
                 "prompts × positions",
                 "Return one number for each position, such as guess.confidence.",
             )
-        return best(score.masked_fill(guess.held, -math.inf), guess.masked, quota)
+        return best(score.masked_fill(guess.postponed, -math.inf), guess.masked, quota)
 
     def revise(
         self, guess: Guess, revealed_as: Float[Tensor, "b w"], step: int, steps: int
@@ -273,15 +273,15 @@ class Sampler(Configured):
         """
         return torch.zeros_like(guess.masked)
 
-    def over(self, left: bool, full: int, changed: bool) -> bool:
+    def over(self, has_masks: bool, full: int, changed: bool) -> bool:
         """Tell whether a block is finished, for an adaptive sampler. By default, once it has no mask left.
 
         Args:
-            left: whether the block still has masks.
+            has_masks: whether the block still has masks.
             full: number of steps of this block that began without a mask.
             changed: whether the latest step changed a token.
         """
-        return not left
+        return not has_masks
 
     def describe(self) -> str:
         """Return a Python call with `length`, `steps`, and every setting that is not the default."""
@@ -314,8 +314,8 @@ def sure_or_best(
     steps = block_steps or guess.block
     count = max(1, guess.block // steps + (guess.step < guess.block % steps))
     sure = guess.masked & (p > threshold)
-    asked = torch.full((len(p),), count, device=p.device)
-    return torch.where((sure.sum(-1) >= count)[:, None], sure, best(p, guess.masked, asked))
+    counts = torch.full((len(p),), count, device=p.device)
+    return torch.where((sure.sum(-1) >= count)[:, None], sure, best(p, guess.masked, counts))
 
 
 @dataclass(frozen=True)
@@ -344,7 +344,7 @@ def check_blocks(sampler: "Sampler", **shares: float) -> None:
 
 
 def by_chance(guess: Guess, chance: float) -> Bool[Tensor, "b w"]:
-    """Choose each mask with probability `chance`, except held ones; at the last step, choose all masks."""
+    """Choose each mask with probability `chance`, except postponed ones; at the last step choose all."""
     if guess.step == guess.steps - 1:
         return guess.masked
-    return guess.masked & ~guess.held & (guess.noise < chance)
+    return guess.masked & ~guess.postponed & (guess.noise < chance)

@@ -36,7 +36,12 @@ class EntropyBound(Sampler):
             )
 
     def select(self, guess: Guess, quota: Int[Tensor, " b"]) -> Bool[Tensor, "b w"]:
-        h = entropy(guess).double().masked_fill(guess.held, math.inf).masked_fill(~guess.masked, 0)
+        h = (
+            entropy(guess)
+            .double()
+            .masked_fill(guess.postponed, math.inf)
+            .masked_fill(~guess.masked, 0)
+        )
         rank = ranked(-h, guess.masked)
         sorted_h = h.new_zeros(h.shape).scatter(-1, rank, h)  # ascending; the forbidden last, as 0
         # What is held is ∞ − ∞ here, which is not ≤ gamma.

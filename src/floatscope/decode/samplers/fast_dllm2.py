@@ -39,5 +39,7 @@ class FastDLLM2(Adaptive):
         part = guess.place // self.sub_block
         last = torch.iinfo(part.dtype).max
         first = part.masked_fill(~guess.masked, last).amin(-1, keepdim=True)
-        here = guess.masked & (part == first)
-        return here & ((guess.confidence > self.threshold) | (ranked(guess.confidence, here) == 0))
+        in_part = guess.masked & (part == first)
+        return in_part & (
+            (guess.confidence > self.threshold) | (ranked(guess.confidence, in_part) == 0)
+        )

@@ -36,12 +36,12 @@ class LLaDA2Edit(LLaDA2):
         if self.more_steps < 0:
             raise UsageError(f"LLaDA2Edit: more_steps = {self.more_steps}", "Use 0 or more.")
 
-    def most_steps(self, n_blocks: int) -> int:
+    def max_steps(self, n_blocks: int) -> int:
         return self.n_steps + n_blocks * self.more_steps
 
     def overwrite(self, guess: Guess) -> Bool[Tensor, "b w"]:
-        stands = guess.in_block & ~guess.masked
-        return stands & (guess.confidence > self.edit_threshold)
+        decided = guess.in_block & ~guess.masked
+        return decided & (guess.confidence > self.edit_threshold)
 
-    def over(self, left: bool, full: int, changed: bool) -> bool:
-        return not left and (full >= self.more_steps or (full > 0 and not changed))
+    def over(self, has_masks: bool, full: int, changed: bool) -> bool:
+        return not has_masks and (full >= self.more_steps or (full > 0 and not changed))

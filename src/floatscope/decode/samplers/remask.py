@@ -59,8 +59,8 @@ class Remask(Sampler):
             return super().quota(masked, width, step, steps)
         if step >= first:  # as many as `revise` takes back: the number of masks stays level
             return self._taken_back(width - masked)
-        left = masked - math.ceil((1 - self.hold) * width)
-        return super().quota(left.clamp(min=1), width, step, first)
+        to_reveal = masked - math.ceil((1 - self.hold) * width)
+        return super().quota(to_reveal.clamp(min=1), width, step, first)
 
     def _taken_back(self, committed: Int[Tensor, " b"]) -> Int[Tensor, " b"]:
         return (committed.double() * self.share).round().long().clamp(min=1)

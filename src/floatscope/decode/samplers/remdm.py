@@ -53,11 +53,11 @@ class ReMDM(Sampler):
         super().check_fields()
         if not 0 < self.alpha_on < 1:
             raise UsageError(f"ReMDM: alpha_on = {self.alpha_on}", "Use a share between 0 and 1.")
-        most = min(1.0, (1 - self.alpha_on) / self.alpha_on)
-        if not 0 <= self.eta <= most:
+        max_eta = min(1.0, (1 - self.alpha_on) / self.alpha_on)
+        if not 0 <= self.eta <= max_eta:
             raise UsageError(
                 f"ReMDM: eta = {self.eta} with alpha_on = {self.alpha_on}",
-                f"Use 0 to {most:.4g}: more cannot be revealed again.",
+                f"Use 0 to {max_eta:.4g}: more cannot be revealed again.",
             )
         if not 0 < self.t_off <= self.t_on < 1:
             raise UsageError(

@@ -17,7 +17,7 @@ from ...errors import UsageError
 from ...models import Model, attention_hook
 from ...models.placing import constant
 from ...models.select import Choice, within
-from ..base import Acting, Intervention
+from ..base import ActiveIntervention, Intervention
 from ..head_outputs import HeadMeans, HeadRows, Heads, by_layer
 
 KINDS: dict[str, type | None] = {"zero": None, "mean": HeadMeans, "resample": HeadRows}
@@ -53,7 +53,7 @@ class AblateHeads(Intervention):
         if self.to not in KINDS:
             raise UsageError(f"AblateHeads: to = {self.to!r}", f"Use one of {', '.join(KINDS)}.")
         check_seed(self.seed)
-        wanted = by_layer(self.heads, model, "AblateHeads")
+        layer_heads = by_layer(self.heads, model, "AblateHeads")
         kind, reference = KINDS[self.to], self.reference
         if kind is None:
             return
@@ -62,9 +62,9 @@ class AblateHeads(Intervention):
                 f"AblateHeads(to={self.to!r}) has reference = {reference!r}",
                 f"Give reference=fs.interventions.{kind.__name__}.of(model, prompts).",
             )
-        self._check_reference(model, wanted)
+        self._check_reference(model, layer_heads)
 
-    def _check_reference(self, model: Model, wanted: dict[int, list[int]]) -> None:
+    def _check_reference(self, model: Model, layer_heads: dict[int, list[int]]) -> None:
         reference, expected = self.reference, (model.n_layers, model.n_heads)
         if isinstance(reference, HeadMeans) and tuple(reference.mean.shape[:2]) != expected:
             raise UsageError(
@@ -72,19 +72,19 @@ class AblateHeads(Intervention):
                 f"{model.name} has {expected}",
                 "Make the reference with the same model.",
             )
-        kept = reference.heads if isinstance(reference, HeadRows) else wanted
-        for layer, heads in wanted.items():
-            if missing := set(heads) - set(kept.get(layer, ())):
+        recorded = reference.heads if isinstance(reference, HeadRows) else layer_heads
+        for layer, heads in layer_heads.items():
+            if missing := set(heads) - set(recorded.get(layer, ())):
                 raise UsageError(
-                    f"the reference keeps nothing of head {min(missing)} of layer {layer}",
+                    f"the reference has no outputs of head {min(missing)} of layer {layer}",
                     "Make it with these heads: fs.interventions.HeadRows.of(model, prompts, heads=…).",
                 )
 
     def probe(self) -> "AblateHeads":
         return replace(self, to="zero", steps=None, reference=None)
 
-    def acting(self, model: Model) -> "_Acting":
-        return _Acting(self, model)
+    def acting(self, model: Model) -> "_Active":
+        return _Active(self, model)
 
 
 class Fills:
@@ -96,50 +96,52 @@ class Fills:
         self.seed, self.positions = spec.seed, model.context
         self.drawn: dict[tuple[int, ...], tuple[int, Tensor]] = {}  # by prompt
 
-    def of(
-        self, layer: int, heads: list[int], state: State | None, like: Float[Tensor, "b q h d"]
+    def compute(
+        self, layer: int, heads: list[int], state: State | None, outputs: Float[Tensor, "b q h d"]
     ) -> Float[Tensor, "#b #q n d"]:
-        """Return the replacement of these heads' outputs, broadcastable to (batch, row, head, channel)."""
+        """Return the replacements of these heads' outputs, broadcastable to (batch, row, head, channel)."""
         reference = self.reference
         if isinstance(reference, HeadMeans):
             means = [reference.mean[layer, head] for head in heads]
-            return torch.stack(means).to(like)[None, None]
+            return torch.stack(means).to(outputs)[None, None]
         if not isinstance(reference, HeadRows):
-            return like.new_zeros(1, 1, len(heads), like.shape[-1])
+            return outputs.new_zeros(1, 1, len(heads), outputs.shape[-1])
         if state is None:
             raise UsageError(
                 "AblateHeads(to='resample') draws by the prompt, which is known while it is decoded "
                 "or read",
                 "Use generate, trace or read inside the `with`.",
             )
-        kept = [reference.heads[layer].index(head) for head in heads]
+        indices = [reference.heads[layer].index(head) for head in heads]
         filled = []
         for place, b in enumerate(state.active):
-            at = state.visible.query_positions - state.visible.padding[place]
+            positions = state.visible.query_positions - state.visible.padding[place]
             other, noise = self._draw(state.prompts[b].ids, reference)
             rows = reference.rows[layer][other]
-            number = (noise.to(at.device)[at.clamp(min=0)] * len(rows)).long()
-            filled.append(rows[number][:, kept].to(like))
+            number = (noise.to(positions.device)[positions.clamp(min=0)] * len(rows)).long()
+            filled.append(rows[number][:, indices].to(outputs))
         return torch.stack(filled)
 
     def _draw(self, ids: tuple[int, ...], reference: HeadRows) -> tuple[int, Tensor]:
         """Draw another prompt of the reference, and a random number for each position."""
         if ids not in self.drawn:
-            others = [n for n, known in enumerate(reference.ids) if known != ids]
-            if not others:
+            other_prompts = [
+                n for n, recorded_ids in enumerate(reference.ids) if recorded_ids != ids
+            ]
+            if not other_prompts:
                 raise UsageError(
                     "AblateHeads(to='resample') finds no prompt but this one in its reference",
                     "Give the reference more prompts.",
                 )
             generator = stream(self.seed, ids)
-            place = int(torch.randint(len(others), (), generator=generator))
+            place = int(torch.randint(len(other_prompts), (), generator=generator))
             # For all positions there may be: those that come later change nothing.
             noise = torch.rand(self.positions, generator=generator, dtype=torch.float64)
-            self.drawn[ids] = others[place], noise
+            self.drawn[ids] = other_prompts[place], noise
         return self.drawn[ids]
 
 
-class _Acting(Acting):
+class _Active(ActiveIntervention):
     def __init__(self, spec: AblateHeads, model: Model) -> None:
         super().__init__(model, None, spec.steps)
         self.heads = by_layer(spec.heads, model, "AblateHeads")
@@ -156,7 +158,7 @@ class _Acting(Acting):
         if heads is None or not self.acts(call.layer):
             return output
         output = output.clone()
-        output[:, :, constant(heads, output.device)] = self.fills.of(
+        output[:, :, constant(heads, output.device)] = self.fills.compute(
             call.layer, heads, self.state, output
         )
         return output

@@ -15,7 +15,7 @@ from ...errors import UsageError
 from ...models import Model, Visibility, attention_hook
 from ...models.select import Choice
 from .. import columns
-from ..base import Acting, Intervention
+from ..base import ActiveIntervention, Intervention
 
 _ROWS = 64  # queries whose scores give the median deviation
 
@@ -44,11 +44,12 @@ class BoostDynamics(Intervention):
         if model.n_layers < 3:
             raise UsageError(
                 f"BoostDynamics needs 3 layers; {model.name} has {model.n_layers}",
-                "It goes by the change between the layers below.",
+                "Use a model with three or more layers: each boost uses the change between the two "
+                "layers below.",
             )
 
-    def acting(self, model: Model) -> "_Acting":
-        return _Acting(self, model)
+    def acting(self, model: Model) -> "_Active":
+        return _Active(self, model)
 
     def probe(self) -> "BoostDynamics":
         return replace(self, steps=None)
@@ -58,7 +59,7 @@ class BoostDynamics(Intervention):
             super().prove(model)
 
 
-class _Acting(Acting):
+class _Active(ActiveIntervention):
     cacheable = False  # what rows gave is added up over forwards, each row once
 
     def __init__(self, spec: BoostDynamics, model: Model) -> None:
@@ -99,11 +100,11 @@ class _Acting(Acting):
             if call.layer in self.sums:
                 sums = self.sums[call.layer].plus(sums)
             self.sums[call.layer] = sums
-        now = (sums.total / sums.viewers.clamp_min(1)).mean(1)  # (b, k)
+        received = (sums.total / sums.viewers.clamp_min(1)).mean(1)  # (b, k)
         if self.last is not None:
-            up = (now - self.last).clamp_min(0)
+            up = (received - self.last).clamp_min(0)
             self.rise = up if self.rise is None else self.rise + up
-        self.last = now
+        self.last = received
 
 
 def _deviation(call: attention_hook.Call, visible: Visibility) -> Float[Tensor, "b h 1 1"]:
@@ -112,12 +113,12 @@ def _deviation(call: attention_hook.Call, visible: Visibility) -> Float[Tensor, 
     # Evenly spaced over each prompt's own rows: padding has no say.
     first = (visible.padding - (visible.keys - visible.queries)).clamp(min=0)[:, None]
     spread = torch.linspace(0, 1, _ROWS, device=call.query.device)
-    some = first + ((q - 1 - first) * spread).round().long()  # (b, rows)
-    query = call.query.float().gather(2, some[:, None, :, None].expand(b, h, _ROWS, d))
+    sampled = first + ((q - 1 - first) * spread).round().long()  # (b, rows)
+    query = call.query.float().gather(2, sampled[:, None, :, None].expand(b, h, _ROWS, d))
     score = query @ expand(call.key.float(), h).mT * call.scale  # (b, h, rows, k)
     mask = attention_hook.explicit_mask(call)
     mask = mask.expand(b, *mask.shape[1:])
-    index = some[:, None, :, None].expand(b, mask.shape[1], _ROWS, mask.shape[3])
+    index = sampled[:, None, :, None].expand(b, mask.shape[1], _ROWS, mask.shape[3])
     score = score.masked_fill(~mask.gather(2, index), torch.nan).flatten(2)
     middle = score.nanmedian(-1, keepdim=True).values
     return (score - middle).abs().nanmedian(-1).values[..., None, None]

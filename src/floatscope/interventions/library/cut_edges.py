@@ -11,7 +11,7 @@ from ...models import Model
 from ...models.select import Choice
 from ..masking import Masking
 from ..selection import Names, Selection, check_classes
-from ..token_masking import ActingTokens
+from ..token_masking import ActiveTokens
 
 
 @dataclass(frozen=True)
@@ -42,11 +42,11 @@ class CutEdges(Masking):
     def check(self, model: Model) -> None:
         super().check(model)
         for side, selection in (("query", self._rows(model)), ("key", self._keys(model))):
-            if not selection.given:
-                many = {"query": "queries", "key": "keys"}[side]
+            if not selection.is_restricted:
+                plural = {"query": "queries", "key": "keys"}[side]
                 raise UsageError(
-                    f"CutEdges needs two ends, and has no {many}",
-                    f"Give {many}=..., {side}_classes=... or {side}_positions=....",
+                    f"CutEdges needs two ends, and has no {plural}",
+                    f"Give {plural}=..., {side}_classes=... or {side}_positions=....",
                 )
         check_classes(self.query_classes)
         check_classes(self.key_classes)
@@ -59,9 +59,11 @@ class CutEdges(Masking):
 
     def probe(self) -> "CutEdges":
         """Return a version that cuts all rows off from half of the keys."""
-        every = replace(self, queries=("prompt", "rest", "answer"), keys="prompt", control=None)
-        bare = replace(every, query_classes=(), key_classes=(), steps=None)
+        unrestricted = replace(
+            self, queries=("prompt", "rest", "answer"), keys="prompt", control=None
+        )
+        bare = replace(unrestricted, query_classes=(), key_classes=(), steps=None)
         return replace(bare, query_positions=None, key_positions=None)
 
-    def acting(self, model: Model) -> ActingTokens:
-        return ActingTokens(self, model, self._keys(model), self._rows(model))
+    def acting(self, model: Model) -> ActiveTokens:
+        return ActiveTokens(self, model, self._keys(model), self._rows(model))

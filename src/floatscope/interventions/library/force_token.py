@@ -8,7 +8,7 @@ from torch import Tensor
 from ...decode.state import State
 from ...errors import UsageError
 from ...models import Model
-from ..overruling import ActingOverrule, Overruling, check_step
+from ..overruling import ActiveOverrule, Overruling, check_step
 
 
 @dataclass(frozen=True)
@@ -60,16 +60,16 @@ class ForceToken(Overruling):
         Args:
             model (Model): the model to try it on.
         """
-        others = (i for i in range(model.vocab_size) if i not in (self.token, model.mask_id))
+        tokens = (i for i in range(model.vocab_size) if i not in (self.token, model.mask_id))
         first = replace(self, position=0, step=None)
-        return [first, replace(first, token=next(others))]
+        return [first, replace(first, token=next(tokens))]
 
-    def acting(self, model: Model) -> "_Acting":
+    def acting(self, model: Model) -> "_Active":
         step = self.position if not model.is_diffusion else self.step or 0
-        return _Acting(model, self.position, self.token, step)
+        return _Active(model, self.position, self.token, step)
 
 
-class _Acting(ActingOverrule):
+class _Active(ActiveOverrule):
     name = "forced"
 
     def __init__(self, model: Model, position: int, token: int, step: int) -> None:

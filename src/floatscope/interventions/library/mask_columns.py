@@ -12,7 +12,7 @@ from ...models import Model, attention_hook
 from ...stats.anchors import Rule
 from .. import columns
 from ..columns import RANKS, ColumnSums
-from ..masking import ActingMask, DoesNotFit, Masking
+from ..masking import ActiveMask, DoesNotFit, Masking
 
 KEYS = ("prompt", "all")
 
@@ -73,24 +73,26 @@ class MaskColumns(Masking):
     def probe(self) -> "MaskColumns":
         return replace(self, rule=None, k=1, viewers=0, steps=None, first=True)
 
-    def acting(self, model: Model) -> "_Acting":
-        return _Acting(self, model)
+    def acting(self, model: Model) -> "_Active":
+        return _Active(self, model)
 
 
-class _Acting(ActingMask):
+class _Active(ActiveMask):
     cacheable = False  # what rows gave is added up over forwards, each row once
 
     def __init__(self, spec: MaskColumns, model: Model) -> None:
-        super().__init__(spec, model, looks_first=spec.hold and spec.k > 0)
+        super().__init__(spec, model, preview_first=spec.hold and spec.k > 0)
         self.spec = spec
-        self.held: dict[int, Tensor] = {}  # by layer, of all prompts, over the first forward's keys
+        self.fixed: dict[
+            int, Tensor
+        ] = {}  # by layer, of all prompts, over the first forward's keys
         # Without hold, by layer: sums of the step before (with a cache, of all rows so far).
         self.sums: dict[int, ColumnSums] = {}
         self.prompts: list[int] = []  # the prompts those sums belong to
         self.picked: dict[int, Tensor] = {}  # by layer, in this step
 
-    def looked(self) -> None:
-        self.held = {layer: self._pick(sums) for layer, sums in self.unmasked.items()}
+    def finish_preview(self) -> None:
+        self.fixed = {layer: self._pick(sums) for layer, sums in self.unmasked.items()}
 
     def begin(self, state: State) -> None:
         super().begin(state)
@@ -101,17 +103,17 @@ class _Acting(ActingMask):
         if self.spec.k == 0 or call.layer not in self.layers:
             return proceed(call)
         if self.spec.hold and self.state is not None:
-            picked, now = self._held(call), None
+            picked, sums = self._fixed_columns(call), None
         else:
-            picked, now = self._of_step(call)
-        return proceed(call if picked is None else self.hide(call, picked, now=now))
+            picked, sums = self._of_step(call)
+        return proceed(call if picked is None else self.hide(call, picked, sums=sums))
 
-    def _held(self, call: attention_hook.Call) -> Tensor | None:
+    def _fixed_columns(self, call: attention_hook.Call) -> Tensor | None:
         state = self.state
         assert state is not None
         if not self.acts(call.layer) or (state.step == 0 and not self.spec.first):
             return None
-        picked = self.held[call.layer][list(state.active)]
+        picked = self.fixed[call.layer][list(state.active)]
         return torch.nn.functional.pad(picked, (0, call.key.shape[2] - picked.shape[-1]))
 
     def _of_step(self, call: attention_hook.Call) -> tuple[Tensor | None, ColumnSums | None]:
@@ -120,16 +122,16 @@ class _Acting(ActingMask):
         if state is not None and state.blind:  # the same columns as in the forward it guides
             return self.picked.get(call.layer), None
         before = self._before(call)
-        now = columns.attended(call, self.visible(call))
+        sums = columns.attended(call, self.visible(call))
         if state is not None:
-            self._remember(call.layer, now)
+            self._remember(call.layer, sums)
         if before is None and self.spec.first:
-            before = now
+            before = sums
         self.picked.pop(call.layer, None)
         if before is None or not self.acts(call.layer):
-            return None, now
+            return None, sums
         self.picked[call.layer] = picked = self._pick(before)
-        return picked, now
+        return picked, sums
 
     def _pick(self, sums: ColumnSums) -> Bool[Tensor, "b _ k"]:
         spec, state = self.spec, self.state
@@ -146,8 +148,8 @@ class _Acting(ActingMask):
         values, means = sums.by(spec.by), sums.by("received")
         if not spec.per_head:
             values, means = (x.mean(1, keepdim=True) for x in (values, means))
-        there = pool if spec.rule is None else pool & spec.rule.passes(means)
-        return self.instead(columns.top(values, there, spec.k), pool, sums.total)
+        allowed = pool if spec.rule is None else pool & spec.rule.passes(means)
+        return self.instead(columns.top(values, allowed, spec.k), pool, sums.total)
 
     def _before(self, call: attention_hook.Call) -> ColumnSums | None:
         """Return the sums of the step before for the prompts still being decoded, over this step's keys."""
@@ -156,13 +158,13 @@ class _Acting(ActingMask):
             return None
         sums = self.sums[call.layer]
         if list(state.active) != self.prompts and not state.cached:
-            sums = sums.of([self.prompts.index(b) for b in state.active])
+            sums = sums.select([self.prompts.index(b) for b in state.active])
         return sums.widened(call.key.shape[2])
 
-    def _remember(self, layer: int, now: ColumnSums) -> None:
+    def _remember(self, layer: int, sums: ColumnSums) -> None:
         state = self.state
         assert state is not None
         before = self.sums.get(layer) if state.cached else None
-        self.sums[layer] = now if before is None else before.plus(now)
+        self.sums[layer] = sums if before is None else before.plus(sums)
         if layer == max(self.layers):  # the last of this forward: all layers now hold these prompts
             self.prompts = list(state.active)

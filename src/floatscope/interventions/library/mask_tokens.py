@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 
 from ...models import Model
 from ..selection import Names, Selection
-from ..token_masking import ActingTokens, TokenMasking
+from ..token_masking import ActiveTokens, TokenMasking
 
 
 @dataclass(frozen=True)
@@ -23,9 +23,9 @@ class MaskTokens(TokenMasking):
     queries: Names = ()
 
     def probe(self) -> "MaskTokens":
-        every = replace(self, regions="prompt", classes=(), queries=(), positions=None)
-        return replace(every, steps=None, control=None)
+        unrestricted = replace(self, regions="prompt", classes=(), queries=(), positions=None)
+        return replace(unrestricted, steps=None, control=None)
 
-    def acting(self, model: Model) -> ActingTokens:
+    def acting(self, model: Model) -> ActiveTokens:
         rows = Selection(model, self.queries) if self.queries else None
-        return ActingTokens(self, model, self.selection(model), rows)
+        return ActiveTokens(self, model, self.selection(model), rows)

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ...errors import UsageError
 from ...models import Model, attention_hook
-from ..token_masking import ActingTokens, TokenMasking
+from ..token_masking import ActiveTokens, TokenMasking
 
 KINDS = ("zero", "mean")
 
@@ -36,14 +36,14 @@ class MaskValues(TokenMasking):
             raise UsageError(f"MaskValues: to = {self.to!r}", f"Use one of {', '.join(KINDS)}.")
 
     def probe(self) -> "MaskValues":
-        every = replace(self, regions="prompt", classes=(), positions=None)
-        return replace(every, to="zero", steps=None, control=None)
+        unrestricted = replace(self, regions="prompt", classes=(), positions=None)
+        return replace(unrestricted, to="zero", steps=None, control=None)
 
-    def acting(self, model: Model) -> "_Acting":
-        return _Acting(self, model, self.selection(model))
+    def acting(self, model: Model) -> "_Active":
+        return _Active(self, model, self.selection(model))
 
 
-class _Acting(ActingTokens):
+class _Active(ActiveTokens):
     masking: MaskValues
 
     def changed(
@@ -62,5 +62,5 @@ def _mean(call: attention_hook.Call) -> Float[Tensor, "b h _ d"]:
     if call.mask is None and not call.causal:
         return value.mean(2, keepdim=True)
     wide = torch.promote_types(value.dtype, torch.float32)  # bfloat16 cannot count to 300
-    seen = attention_hook.explicit_mask(call).to(wide)
-    return torch.matmul(seen / seen.sum(-1, keepdim=True), value.to(wide)).to(value.dtype)
+    visible = attention_hook.explicit_mask(call).to(wide)
+    return torch.matmul(visible / visible.sum(-1, keepdim=True), value.to(wide)).to(value.dtype)

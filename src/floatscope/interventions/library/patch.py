@@ -15,7 +15,7 @@ from ...models import Model, attention_hook
 from ...models.select import Choice, chosen
 from .. import alignment
 from ..base import Intervention
-from ..layers import ActingLayers, Blank
+from ..layers import ActiveLayers, ZeroProbe
 from ..patch_source import KINDS, QUERY, PatchSource
 from ..selection import Names, Selection, check_classes
 
@@ -79,14 +79,14 @@ class Patch(Intervention):
             )
 
     def probe(self) -> Intervention:
-        return Blank(self.what, self.layers, self.heads)
+        return ZeroProbe(self.what, self.layers, self.heads)
 
-    def acting(self, model: Model) -> "_Acting":
+    def acting(self, model: Model) -> "_Active":
         assert self.source is not None
-        return _Acting(self, model, self.source)
+        return _Active(self, model, self.source)
 
 
-class _Acting(ActingLayers):
+class _Active(ActiveLayers):
     def __init__(self, spec: Patch, model: Model, source: PatchSource) -> None:
         super().__init__(model, spec.what, spec.layers, spec.heads, spec.steps)
         self.source, self.align = source, spec.align
@@ -100,8 +100,8 @@ class _Acting(ActingLayers):
 
     def acts(self, layer: int) -> bool:
         state = self.state
-        known = state is not None and not state.blind and state.step in self.source.first_row
-        return known and super().acts(layer)
+        recorded = state is not None and not state.blind and state.step in self.source.first_row
+        return recorded and super().acts(layer)
 
     def begin(self, state: State) -> None:
         if state.step == 0 and not state.blind:
@@ -109,28 +109,28 @@ class _Acting(ActingLayers):
         if not self.acts(min(self.layers)):
             return
         self.rows, self.theirs, self.keys = [], [], []
-        flagged = self.selection.of(state)
+        flagged = self.selection.find(state)
         first = self.source.first_row[state.step]
-        kind = QUERY if self.what == "attention" else self.what
-        dim = 1 if self.what == "attention" else 0
+        kind = QUERY if self.kind == "attention" else self.kind
+        dim = 1 if self.kind == "attention" else 0
         count = self.source.of_step(kind, state.step, min(self.layers)).shape[dim]
         for place, b in enumerate(state.active):
-            at = self._partners(state, b).to(flagged.device)  # (k,), −1 where there is none
-            own = at[-state.visible.queries :]
-            there = (own >= first) & (own < first + count)
-            rows = (flagged[place, -state.visible.queries :] & there).nonzero().squeeze(-1)
+            partners = self._partners(state, b).to(flagged.device)  # (k,), −1 where there is none
+            row_partners = partners[-state.visible.queries :]
+            recorded = (row_partners >= first) & (row_partners < first + count)
+            rows = (flagged[place, -state.visible.queries :] & recorded).nonzero().squeeze(-1)
             self.rows.append(rows)
-            self.theirs.append(own[rows] - first)
-            self.keys.append(at)
+            self.theirs.append(row_partners[rows] - first)
+            self.keys.append(partners)
             self.patched.setdefault(b, {})[state.step] = len(rows)
 
     def _partners(self, state: State, b: int) -> Tensor:
         prompt, other = state.prompts[b], self.source.prompt
         padding = state.prompt_end - len(prompt.ids)
         answer = state.canvas.shape[1] - state.prompt_end
-        found = alignment.partners(prompt, other, self.align)
-        more = range(len(other.ids), len(other.ids) + answer)
-        return torch.tensor([*[-1] * padding, *found, *more])
+        prompt_partners = alignment.partners(prompt, other, self.align)
+        answer_positions = range(len(other.ids), len(other.ids) + answer)
+        return torch.tensor([*[-1] * padding, *prompt_partners, *answer_positions])
 
     def residual(self, layer: int, x: Tensor) -> Tensor:
         assert self.state is not None
@@ -142,7 +142,7 @@ class _Acting(ActingLayers):
     def output(self, call: attention_hook.Call, output: Tensor) -> Tensor:
         assert self.state is not None
         output = output.clone()
-        other = self._attended(call) if self.what == "attention" else None
+        other = self._attended(call) if self.kind == "attention" else None
         heads = torch.tensor(self.heads, device=output.device)
         for b, (rows, theirs) in enumerate(zip(self.rows, self.theirs, strict=True)):
             if other is None:
@@ -157,20 +157,20 @@ class _Acting(ActingLayers):
         assert self.state is not None
         query, key = call.query.clone(), call.key.clone()
         theirs = self.source.keys(self.state.step, call.layer)
-        asked = self.source.of_step(QUERY, self.state.step, call.layer)
-        for b, (rows, from_row, at) in enumerate(
+        source_query = self.source.of_step(QUERY, self.state.step, call.layer)
+        for b, (rows, from_row, partners) in enumerate(
             zip(self.rows, self.theirs, self.keys, strict=True)
         ):
             real = self.state.visible.key_is_real[b]
-            if int(real.sum()) != theirs.shape[1] or not bool((at[real] >= 0).all()):
+            if int(real.sum()) != theirs.shape[1] or not bool((partners[real] >= 0).all()):
                 raise UsageError(
                     f"Patch(what='attention') needs runs whose keys correspond one to one: this one has "
                     f"{int(real.sum())}, the source {theirs.shape[1]}, and "
-                    f"{int((at[real] < 0).sum())} have no partner",
+                    f"{int((partners[real] < 0).sum())} have no partner",
                     "Use prompts of one length, or what='head'.",
                 )
-            query[b, :, rows] = asked[:, from_row].to(query)
-            key[b, :, real] = theirs[:, at[real]].to(key)
+            query[b, :, rows] = source_query[:, from_row].to(query)
+            key[b, :, real] = theirs[:, partners[real]].to(key)
         return attention_hook.compute_attention(replace(call, query=query, key=key))
 
     def report(self, prompt: int, steps: int) -> dict[str, float]:

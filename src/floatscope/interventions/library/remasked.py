@@ -9,7 +9,7 @@ from ...decode.state import State
 from ...errors import UsageError
 from ...models import Model
 from ...models.select import Choice, chosen
-from ..overruling import ActingOverrule, Overruling, check_step
+from ..overruling import ActiveOverrule, Overruling, check_step
 
 
 @dataclass(frozen=True)
@@ -46,11 +46,11 @@ class Remasked(Overruling):
         """
         return [replace(self, positions=None, step=0)]
 
-    def acting(self, model: Model) -> "_Acting":
-        return _Acting(model, self.positions, self.step)
+    def acting(self, model: Model) -> "_Active":
+        return _Active(model, self.positions, self.step)
 
 
-class _Acting(ActingOverrule):
+class _Active(ActiveOverrule):
     name = "remasked"
 
     def __init__(self, model: Model, positions: Choice, step: int) -> None:
@@ -59,8 +59,8 @@ class _Acting(ActingOverrule):
 
     def changed(self, state: State, canvas: Int[Tensor, "b s"]) -> Int[Tensor, "b s"]:
         length = canvas.shape[1] - state.prompt_end
-        at = [state.prompt_end + n for n in chosen(self.positions, length, "position")]
+        columns = [state.prompt_end + n for n in chosen(self.positions, length, "position")]
         assert self.model.mask_id is not None
         canvas = canvas.clone()
-        canvas[:, at] = self.model.mask_id
+        canvas[:, columns] = self.model.mask_id
         return canvas

@@ -14,7 +14,7 @@ from ...decode.state import State
 from ...errors import UsageError
 from ...models import Direction, Model, attention_hook
 from ...sequences.prompt import Encoded
-from ..base import Acting, Intervention
+from ..base import ActiveIntervention, Intervention
 
 REGION = "sink"
 
@@ -40,28 +40,28 @@ class SinkToken(Intervention):
     def check(self, model: Model) -> None:
         _token(self.token, model)
 
-    def acting(self, model: Model) -> "_Acting":
-        return _Acting(model, _token(self.token, model))
+    def acting(self, model: Model) -> "_Active":
+        return _Active(model, _token(self.token, model))
 
 
-def _token(given: int | None, model: Model) -> int:
+def _token(token: int | None, model: Model) -> int:
     if any(reach is not None for reach in model.reaches):
         raise UsageError(
             f"SinkToken: layers of {model.name} see a window, and a token that all rows see has no place",
             "Use a model whose layers see everything.",
         )
-    if given is None:
+    if token is None:
         bos = None if model.tokenizer is None else model.tokenizer.bos_token_id
-        given = bos if bos is not None else model.end_ids[0] if model.end_ids else None
-    if given is None or not 0 <= given < model.vocab_size:
+        token = bos if bos is not None else model.end_ids[0] if model.end_ids else None
+    if token is None or not 0 <= token < model.vocab_size:
         raise UsageError(
-            f"SinkToken: token = {given} is not in the vocabulary of {model.name}",
+            f"SinkToken: token = {token} is not in the vocabulary of {model.name}",
             "Give a token id, such as that of its beginning of text.",
         )
-    return given
+    return token
 
 
-class _Acting(Acting):
+class _Active(ActiveIntervention):
     def __init__(self, model: Model, token: int) -> None:
         super().__init__(model)
         self.token = token
@@ -78,8 +78,8 @@ class _Acting(Acting):
         if state is None or self.model.direction is Direction.CAUSAL:
             return proceed(call)
         keys = call.key.shape[2]
-        at = torch.arange(keys, device=call.key.device)
-        is_sink = at == state.visible.padding[:, None]  # (b, k): the first after the padding
+        key_index = torch.arange(keys, device=call.key.device)
+        is_sink = key_index == state.visible.padding[:, None]  # (b, k): the first after the padding
         rows = state.visible.of_rows(is_sink, 1)
         only_itself = rows[:, None, :, None] & ~is_sink[:, None, None, :]
         return proceed(

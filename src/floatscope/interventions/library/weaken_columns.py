@@ -17,7 +17,7 @@ from ...errors import UsageError
 from ...models import Model, attention_hook
 from .. import columns, controls
 from ..columns import ColumnSums
-from ..masking import ActingMask, Masking
+from ..masking import ActiveMask, Masking
 
 _LOWEST = -60.0  # bias: less than 1e-26 of a column's weight is left
 _HALVINGS = 26  # of that range: the bias to 1e-6, and the mass to 2.5e-7
@@ -64,8 +64,8 @@ class WeakenColumns(Masking):
     def probe(self) -> "WeakenColumns":
         return replace(self, dose=self.share, steps=None)
 
-    def acting(self, model: Model) -> "_Acting":
-        return _Acting(self, model)
+    def acting(self, model: Model) -> "_Active":
+        return _Active(self, model)
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,39 +73,39 @@ class _Choice:
     """The chosen columns of one layer for every prompt, and the attention that each head is to lose."""
 
     picked: Bool[Tensor, "b h k"]
-    wanted: Heads
+    reduction: Heads
 
     def select(self, prompts: list[int], n_key: int) -> "_Choice":
         """Select some prompts, and append newer keys as not picked."""
         new = (0, n_key - self.picked.shape[-1])
-        return _Choice(pad(self.picked[prompts], new), self.wanted[prompts])
+        return _Choice(pad(self.picked[prompts], new), self.reduction[prompts])
 
 
-class _Acting(ActingMask):
+class _Active(ActiveMask):
     def __init__(self, spec: WeakenColumns, model: Model) -> None:
-        super().__init__(spec, model, looks_first=False)
+        super().__init__(spec, model, preview_first=False)
         self.spec = spec
-        self.held: dict[int, _Choice] = {}  # by layer, of all prompts
+        self.choices: dict[int, _Choice] = {}  # by layer, of all prompts
 
     def begin(self, state: State) -> None:
         super().begin(state)
         if state.step == 0 and not state.blind:
-            self.held = {}
+            self.choices = {}
 
     def masked(self, call: attention_hook.Call, proceed: attention_hook.Proceed) -> Tensor:
         if not self.spec.dose or call.layer not in self.layers:
             return proceed(call)
         state, visible = self.state, self.visible(call)
-        chosen = self.held.get(call.layer) if state is not None else None
+        chosen = self.choices.get(call.layer) if state is not None else None
         if chosen is None:
             chosen = self._choose(columns.attended(call, visible))
         if state is not None:
-            self.held[call.layer] = chosen
+            self.choices[call.layer] = chosen
             chosen = chosen.select(list(state.active), call.key.shape[2])
         if not self.acts(call.layer):
             return proceed(call)
         real = visible.row_is_real
-        bias, removed = solve(log_odds(call, chosen.picked), real, chosen.wanted)
+        bias, removed = solve(log_odds(call, chosen.picked), real, chosen.reduction)
         if state is not None and not state.blind:
             rows = real.sum(-1, keepdim=True).expand_as(removed)
             parts = (removed * rows, rows, chosen.picked.sum(-1))
@@ -124,7 +124,7 @@ class _Acting(ActingMask):
         mass, picked = (weight * anchors).sum(-1), anchors
         if self.spec.control is not None:
             free = (pool & ~anchors) & anchors.any(-1, keepdim=True)
-            picked = controls.as_heavy_at_random(anchors, free, weight, self._noise(pool))
+            picked = controls.pick_equal_mass(anchors, free, weight, self._noise(pool))
         return _Choice(picked, mass.clamp(max=self.spec.dose))
 
 
@@ -145,8 +145,8 @@ def log_odds(call: attention_hook.Call, picked: Bool[Tensor, "b h k"]) -> Rows:
     return inside.log() - outside.log()
 
 
-def solve(odds: Rows, real: Bool[Tensor, "b q"], wanted: Heads) -> tuple[Heads, Heads]:
-    """Find the bias that lowers the rows' mean share by `wanted`, and the share that it removes."""
+def solve(odds: Rows, real: Bool[Tensor, "b q"], reduction: Heads) -> tuple[Heads, Heads]:
+    """Find the bias that lowers the rows' mean share by `reduction`, and the share that it removes."""
     weight = (real / real.sum(-1, keepdim=True)).double()[:, None]  # (b, 1, q)
     odds = odds.masked_fill(~real[:, None], -torch.inf)
 
@@ -154,11 +154,11 @@ def solve(odds: Rows, real: Bool[Tensor, "b q"], wanted: Heads) -> tuple[Heads, 
         return (torch.sigmoid(odds + bias[..., None]) * weight).sum(-1)
 
     before = mass(torch.zeros_like(odds[..., 0]))
-    target = before - wanted.double()
+    target = before - reduction.double()
     low, high = torch.full_like(before, _LOWEST), torch.zeros_like(before)
     for _ in range(_HALVINGS):
         middle = (low + high) / 2
         enough = mass(middle) <= target
         low, high = torch.where(enough, middle, low), torch.where(enough, high, middle)
-    bias = torch.where(wanted > 0, high, 0.0)
+    bias = torch.where(reduction > 0, high, 0.0)
     return bias, before - mass(bias)

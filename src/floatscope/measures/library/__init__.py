@@ -1,4 +1,4 @@
-"""All measures: one file and one line here for each, in the order in which lists show them."""
+"""List all measures in display order, one file and one line each."""
 
 from typing import TYPE_CHECKING
 
@@ -28,5 +28,8 @@ if TYPE_CHECKING:
     from .massive import MassiveActivations
     from .kv_drift import KVDrift
     from .experts import ExpertRouting
+    from .coverage import Coverage
+    from .reuse import Reuse
+    from .overlap import Overlap
 
 MEASURES.offer(__name__, lazily(__name__), called={"AttentionEntropy": "entropy"})

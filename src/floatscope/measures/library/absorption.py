@@ -35,10 +35,10 @@ class Absorption(AnchorMeasure):
     }
 
     def compute(self, trace: Trace) -> xr.Dataset:
-        # Without their labels, which every sum and comparison of these would align anew.
+        # Unlabelled variables: labelled arrays would be aligned again by every operation.
         mass = (trace.mass if self.rule.per_head else trace.mean_mass).variable
         null, anchor = trace.null.variable, self.rule(trace).variable
-        rest = [d for d in mass.dims if d not in ("layer", "key")]  # averaged, after the keys
+        other_dims = [d for d in mass.dims if d not in ("layer", "key")]  # averaged, after the keys
         first = mass.isel(key=0)
         values = {
             "absorption": mass.where(anchor, 0).sum("key"),
@@ -50,13 +50,13 @@ class Absorption(AnchorMeasure):
             "anchors": anchor.sum("key"),
             "anchors_null": self._by_chance(trace) + 0 * first,
         }
-        means = {name: value.mean(rest) for name, value in values.items()}
+        means = {name: value.mean(other_dims) for name, value in values.items()}
         return xr.Dataset(means, attrs={"most": {"anchors": mass.sizes["key"]}})
 
     def _by_chance(self, trace: Trace) -> xr.Variable:
         """Count the keys that the rule finds under uniform attention, which in a causal model is uneven."""
         received = uniform_received(trace)
-        even, flagged = received.variable, self.rule.of(received, warn=False).variable
+        even, flagged = received.variable, self.rule.apply(received, warn=False).variable
         uneven = even.max("key") - even.min("key") > 1e-6 * even.max("key")
         return flagged.sum("key") * uneven
 

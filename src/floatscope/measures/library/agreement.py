@@ -52,12 +52,12 @@ class Agreement(Measure):
         np.fill_diagonal(cosine, 1.0)  # an interval of equal values would see rounding
         layers = trace.data["layer"].values
         first, last = thirds(len(layers)).values()
-        apart = ~np.eye(len(layers), dtype=bool)
+        off_diagonal = ~np.eye(len(layers), dtype=bool)
         values: dict[str, Any] = {}
         for end, array in (("", cosine), ("_null", null)):
             values[f"agreement{end}"] = ("layer", "other"), array
-            values[f"shallow_deep{end}"] = _mean(array[first, last][apart[first, last]])
-            values[f"deep{end}"] = _mean(array[last, last][apart[last, last]])
+            values[f"shallow_deep{end}"] = _mean(array[first, last][off_diagonal[first, last]])
+            values[f"deep{end}"] = _mean(array[last, last][off_diagonal[last, last]])
         total, count = (part[last].sum((1, 2)) for part in entropy_totals(trace))
         return xr.Dataset(values, {"other": layers}).assign(deep_entropy=np.mean(total / count))
 
@@ -86,8 +86,8 @@ class Perturbation(Measure):
     units: ClassVar[dict[str, str]] = {"perturbation": "cosine"}
 
     def plot(self, result: Result) -> Figure:
-        look = {"label": "cosine with the twin", "x": "head", "y": "layer", **_LOOK}
-        drawn = partial(grid, values=result["perturbation"], **look)
+        style = {"label": "cosine with the twin", "x": "head", "y": "layer", **_LOOK}
+        drawn = partial(grid, values=result["perturbation"], **style)
         return lines(result, drawn, note=f", by {self.by}")
 
 
@@ -116,16 +116,16 @@ def perturbation(a: Sequence[Trace], b: Sequence[Trace]) -> Result:
         raise UsageError(f"{len(a)} traces and {len(b)} twins", "Give one twin for each.")
     models = {str(t.info["model"]) for t in (*a, *b)}
     if len(models) > 1:
-        what = f"a prompt and its twin from different models: {', '.join(sorted(models))}"
+        problem = f"a prompt and its twin from different models: {', '.join(sorted(models))}"
         raise UsageError(
-            what, "A head has no counterpart in another model: compare twins within one."
+            problem, "A head has no counterpart in another model: compare twins within one."
         )
     regions = [[str(r) for r in t.data["region"].values] for t in (*a, *b)]
     by_key = all(x == y for x, y in zip(regions[: len(a)], regions[len(a) :], strict=True))
     shared = [r for r in dict.fromkeys(chain(*regions)) if all(r in x for x in regions)]
     if not by_key and len(shared) < 2:
-        what = "these prompts and twins differ in length and share fewer than two regions"
-        raise UsageError(what, "Build both with the same named parts.")
+        problem = "these prompts and twins differ in length and share fewer than two regions"
+        raise UsageError(problem, "Build both with the same named parts.")
 
     def vectors(received: xr.DataArray) -> np.ndarray:
         """Return vectors (layer, head, key or region); uniform attention has no layer and no head."""
@@ -138,10 +138,10 @@ def perturbation(a: Sequence[Trace], b: Sequence[Trace]) -> Result:
     examples = []
     for trace, twin in zip(a, b, strict=True):
         even = vectors(uniform_received(trace))
-        u, of_u, u_chance = _lengths(vectors(trace.received), even)
-        v, of_v, v_chance = _lengths(vectors(twin.received), even)
+        u, u_length, u_chance = _lengths(vectors(trace.received), even)
+        v, v_length, v_chance = _lengths(vectors(twin.received), even)
         dims = ("layer", "head")
-        values = {"perturbation": (dims, (u * v).sum(-1) / (of_u * of_v))}
+        values = {"perturbation": (dims, (u * v).sum(-1) / (u_length * v_length))}
         values["perturbation_null"] = dims, u_chance * v_chance
         examples.append(xr.Dataset(values, {d: trace.data[d].values for d in dims}))
     measure = Perturbation(by="key" if by_key else "region")

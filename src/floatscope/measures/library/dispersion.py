@@ -73,12 +73,12 @@ class Dispersion(Measure):
         return result
 
     def compute(self, trace: Trace) -> xr.Dataset:
-        kept = trace.at_step(round(self.at * (trace.data.sizes["step"] - 1)))
-        received = kept.mean_received.isel(step=0, drop=True).transpose("layer", "key")
+        snapshot = trace.at_step(round(self.at * (trace.data.sizes["step"] - 1)))
+        received = snapshot.mean_received.isel(step=0, drop=True).transpose("layer", "key")
         size = int(received.notnull().any("layer").sum())
         top = received.fillna(-1).argmax("key")
         # Random attention of this trace's direction: a causal one favours the first keys.
-        chance = Chance(np.nan_to_num(kept.data["visible"].values[0]), received.values)
+        chance = Chance(np.nan_to_num(snapshot.data["visible"].values[0]), received.values)
         return xr.Dataset(
             {
                 "position": top / max(size - 1, 1),

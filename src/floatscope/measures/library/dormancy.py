@@ -96,31 +96,33 @@ def switching(results: Mapping[str, Result], *, threshold: float | None = None) 
     first = next(iter(results.values()))
     for name, result in results.items():
         if not isinstance(result.measure, Dormancy) or result.measure != first.measure:
-            what = f"{name!r} was measured by {result.measure!r}, not {first.measure!r}"
-            raise UsageError(what, "Measure every domain with the same Dormancy.")
+            problem = f"{name!r} was measured by {result.measure!r}, not {first.measure!r}"
+            raise UsageError(problem, "Measure every domain with the same Dormancy.")
         if result.model != first.model or result.mass.shape != first.mass.shape:
             expected = f"{first.model}, {first.mass.shape}"
-            what = f"{name!r} is of {result.model}, {result.mass.shape}, not of {expected}"
-            raise UsageError(what, "Compare domains of one model, with the same layers and heads.")
+            problem = f"{name!r} is of {result.model}, {result.mass.shape}, not of {expected}"
+            raise UsageError(
+                problem, "Compare domains of one model, with the same layers and heads."
+            )
         if result.n < 2:
             raise UsageError(f"{name!r} has one example: no interval", "Give at least two.")
     threshold = first.measure.threshold if threshold is None else threshold
     pairs = list(combinations(results, 2))
     compared = [_pair(results[a], results[b], threshold) for a, b in pairs]
-    together = xr.concat(compared, dim="pair").assign_coords(pair=[f"{a} − {b}" for a, b in pairs])
-    p = {name: together[f"p_{name}"].values for name in ("crosses", "stays", "differs")}
+    joined = xr.concat(compared, dim="pair").assign_coords(pair=[f"{a} − {b}" for a, b in pairs])
+    p = {name: joined[f"p_{name}"].values for name in ("crosses", "stays", "differs")}
     for name, values in p.items():
-        together[name] = (together["difference"].dims, benjamini_hochberg(values, LEVEL))
-    together.attrs = {
+        joined[name] = (joined["difference"].dims, benjamini_hochberg(values, LEVEL))
+    joined.attrs = {
         "model": first.model,
         "measure": repr(first.measure),
         "threshold": threshold,
         "tested": p["crosses"].size,
-        "switching": int(together["crosses"].sum()),
+        "switching": int(joined["crosses"].sum()),
         "at_least": at_least(p["crosses"], LEVEL / 2),
         "at_most": p["stays"].size - at_least(p["stays"], LEVEL / 2),
     }
-    return together
+    return joined
 
 
 def _pair(a: Result, b: Result, threshold: float) -> xr.Dataset:
@@ -145,8 +147,8 @@ def _pair(a: Result, b: Result, threshold: float) -> xr.Dataset:
         "p_differs": np.where(varies, welch.pvalue, 1.0),
         "null_difference": null,
     }
-    like = a.data["mass"].transpose(*order)
-    return xr.Dataset({name: like.copy(data=array) for name, array in values.items()})
+    template = a.data["mass"].transpose(*order)
+    return xr.Dataset({name: template.copy(data=array) for name, array in values.items()})
 
 
 def draw_switching(compared: xr.Dataset) -> Figure:
@@ -155,14 +157,14 @@ def draw_switching(compared: xr.Dataset) -> Figure:
         limit = max(float(abs(compared["difference"]).max()), 0.05)
         for axis, name in zip(axes[0], compared["pair"].values, strict=True):
             heads = compared.sel(pair=name).transpose("layer", "head")
-            look: Any = {"vmin": -limit, "vmax": limit, "cmap": "PuOr_r"}
-            grid(axis, heads["difference"], "difference of mass on anchors", **look)
+            style: Any = {"vmin": -limit, "vmax": limit, "cmap": "PuOr_r"}
+            grid(axis, heads["difference"], "difference of mass on anchors", **style)
             axis.set_title(str(name))
-            more, crosses = heads["difference"] > 0, heads["crosses"]
-            look = {"mec": "black", "mfc": "black", "mew": 0.7}
-            mark(axis, crosses & more, marker="+", ms=5, **look)
-            mark(axis, crosses & ~more, marker="_", ms=5, **look)
-            mark(axis, heads["differs"] & ~crosses, marker=".", ms=1.5, **look)
+            higher, crosses = heads["difference"] > 0, heads["crosses"]
+            style = {"mec": "black", "mfc": "black", "mew": 0.7}
+            mark(axis, crosses & higher, marker="+", ms=5, **style)
+            mark(axis, crosses & ~higher, marker="_", ms=5, **style)
+            mark(axis, heads["differs"] & ~crosses, marker=".", ms=1.5, **style)
         title = (
             "{model}: {switching} of {tested} heads switch (+ −), {at_least} to {at_most}\n"
             "with 95 % confidence; others differ (·)"

@@ -76,8 +76,8 @@ class Drift(AnchorMeasure):
         for name in rows[0]:
             cells = xr.Variable(lead, np.reshape([row[name] for row in rows], shape))
             values[name] = by_layer(cells, keep=[by])
-        most = {"lifetime": c.shape[-2], "displacement": c.shape[-1]}
-        return xr.Dataset(values, attrs={"most": most})
+        limits = {"lifetime": c.shape[-2], "displacement": c.shape[-1]}
+        return xr.Dataset(values, attrs={"most": limits})
 
     def plot(self, result: Result) -> Figure:
         labels = {"persistence": "anchors (Jaccard)", "stay": "strongest key"}
@@ -109,20 +109,22 @@ def _row(
     if either.any():
         jaccard, overlap = np.transpose(pairs)
         anchored = either > 0
-        same = shared[anchored] / either[anchored]
-        persistence = {"": same.mean(), "_null": np.nanmean(jaccard)}
-        kept = {"": shared.sum(), "_null": overlap.sum()}
+        observed = shared[anchored] / either[anchored]
+        persistence = {"": observed.mean(), "_null": np.nanmean(jaccard)}
+        overlaps = {"": shared.sum(), "_null": overlap.sum()}
         for end in ("", "_null"):
             values[f"persistence{end}"] = persistence[end]
             values[f"floating{end}"] = 1 - persistence[end]
-            values[f"lifetime{end}"] = sizes.sum() / (sizes.sum() - kept[end])
+            values[f"lifetime{end}"] = sizes.sum() / (sizes.sum() - overlaps[end])
     top = np.where(np.isnan(c), -1, c).argmax(-1)
     step = abs(np.diff(top))
     values |= {"stay": (step == 0).mean(), "stay_null": chance.stay}
     values |= {"displacement": step.mean(), "displacement_null": chance.displacement}
-    held, anchored = np.where(anchor, weight, 0.0), sizes > 0
+    anchor_weight, anchored = np.where(anchor, weight, 0.0), sizes > 0
     if anchored.sum() > 1:
-        centre = (held[anchored] * np.arange(c.shape[-1])).sum(-1) / held[anchored].sum(-1)
+        centre = (anchor_weight[anchored] * np.arange(c.shape[-1])).sum(-1) / anchor_weight[
+            anchored
+        ].sum(-1)
         values["centroid_variance"] = centre.var()
     values["frontier"] = _correlation(top, front)
     return values
@@ -132,15 +134,15 @@ def _frontier(trace: Trace) -> np.ndarray:
     """Return the mean position of the tokens revealed before each kept step; NaN if there are none."""
     revealed = np.zeros(trace.data.sizes["key"], bool)
     mean = [np.nan]
-    for done in trace.change.values:
-        revealed = (revealed | (done == 1)) & (done != 2)
+    for change in trace.change.values:
+        revealed = (revealed | (change == 1)) & (change != 2)
         mean.append(np.flatnonzero(revealed).mean() if revealed.any() else np.nan)
     return np.array(mean)[trace.data["step"].values]
 
 
 def _correlation(x: np.ndarray, y: np.ndarray) -> float:
     """Return Pearson's correlation; NaN if either is constant or fewer than three states have both values."""
-    both = ~np.isnan(y)
-    x, y = x[both], y[both]
+    defined = ~np.isnan(y)
+    x, y = x[defined], y[defined]
     constant = len(x) < 3 or np.ptp(x) == 0 or np.ptp(y) == 0
     return np.nan if constant else float(np.corrcoef(x, y)[0, 1])

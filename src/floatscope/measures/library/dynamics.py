@@ -43,7 +43,7 @@ class Dynamics(Measure):
         names = list(dict.fromkeys(map(str, region)))
         for name, axis, by in (("layers", 1, "step"), ("steps", 0, "layer")):
             rise = np.maximum(np.diff(c, axis=axis), 0)  # NaN where a key is not there in both
-            null = _dealt(np.moveaxis(lift, axis, 0), np.moveaxis(uniform + 0 * c, axis, 0))
+            null = _permuted_rise(np.moveaxis(lift, axis, 0), np.moveaxis(uniform + 0 * c, axis, 0))
             per_key = _mean(rise, (0, 1))
             values |= {
                 name: (by, _mean(rise, (axis, 2))),
@@ -58,8 +58,8 @@ class Dynamics(Measure):
             names = [str(name) for name in result.data["region"].values]
             for i, over in enumerate(("layers", "steps")):
                 y = np.arange(len(names)) + (i - 0.5) * 0.25
-                look: Any = {"color": COLOURS[i], "markersize": 4, "label": f"over {over}"}
-                axis.plot(result.data[f"region_{over}_lift"].values, y, "os"[i], **look)
+                style: Any = {"color": COLOURS[i], "markersize": 4, "label": f"over {over}"}
+                axis.plot(result.data[f"region_{over}_lift"].values, y, "os"[i], **style)
             axis.axvline(1, color="0.4", linestyle=":", linewidth=0.8)
             axis.set_yticks(range(len(names)), names)
             axis.invert_yaxis()
@@ -78,22 +78,22 @@ class Dynamics(Measure):
         )
 
 
-def _dealt(lift: np.ndarray, uniform: np.ndarray) -> np.ndarray:
+def _permuted_rise(lift: np.ndarray, uniform: np.ndarray) -> np.ndarray:
     """Return the mean rise to the next state if its lifts were permuted among the keys: (states − 1, other).
 
     Both arrays are (states, other, keys); absent keys are NaN.
     """
     null = np.full((max(len(lift) - 1, 0), lift.shape[1]), np.nan)
     for t, o in np.ndindex(*null.shape):
-        now, then, mean = lift[t, o], lift[t + 1, o], uniform[t, o]
-        both = ~np.isnan(now + then)
-        now, then, mean = now[both], then[both], mean[both]
-        order, then = np.argsort(now), np.sort(then)  # in order, they are found faster
-        now, mean = now[order], mean[order]
+        before, after, mean = lift[t, o], lift[t + 1, o], uniform[t, o]
+        defined = ~np.isnan(before + after)
+        before, after, mean = before[defined], after[defined], mean[defined]
+        order, after = np.argsort(before), np.sort(after)  # in order, they are found faster
+        before, mean = before[order], mean[order]
         # Sum over k of max(0, then_k − now_j), by sums from the end: never keys × keys.
-        above = np.searchsorted(then, now)
-        tail = np.append(np.cumsum(then[::-1])[::-1], 0.0)[above]
-        null[t, o] = mean @ (tail - (len(then) - above) * now) / len(then) ** 2
+        above = np.searchsorted(after, before)
+        tail = np.append(np.cumsum(after[::-1])[::-1], 0.0)[above]
+        null[t, o] = mean @ (tail - (len(after) - above) * before) / len(after) ** 2
     return null
 
 

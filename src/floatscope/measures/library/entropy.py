@@ -63,7 +63,7 @@ def entropy_totals(trace: Trace) -> tuple[Totals, Totals]:
         sums = trace.entropy_sum.transpose("layer", "head", "group", "step")
         rows = trace.entropy_rows.transpose("layer", "group", "step")
         groups = [str(g) for g in trace.data["group"].values]
-        # Groups are the kinds, or prompt regions beside masked and revealed.
+        # Groups are the kinds, or the prompt regions together with masked and revealed.
         kind = [ROWS.index(g) if g in ROWS else ROWS.index("prompt") for g in groups]
         of_kind = np.eye(len(ROWS))[kind]  # (group, kind)
         total = sums.values.sum(-1, dtype=float) @ of_kind

@@ -35,7 +35,7 @@ class ExpertRouting(AnchorMeasure):
 
     draws: int = 100
     seed: int = 0
-    beside: ClassVar[tuple[str, ...]] = ("experts",)
+    extra_statistics: ClassVar[tuple[str, ...]] = ("experts",)
     windows: ClassVar[bool] = True
     units: ClassVar[dict[str, str]] = {"difference": "total variation"}
 

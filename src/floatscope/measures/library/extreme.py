@@ -33,7 +33,7 @@ class ExtremeTokens(AnchorMeasure):
 
     rule: Rule = field(default_factory=lambda: ZScore(per_head=True))
     fallback: bool = True
-    beside: ClassVar[tuple[str, ...]] = ("value_norm", "residual_norm", "qk")
+    extra_statistics: ClassVar[tuple[str, ...]] = ("value_norm", "residual_norm", "qk")
     layerwise: ClassVar[bool] = True
     windows: ClassVar[bool] = True
     units: ClassVar[dict[str, str]] = {"drain": "×", "peak": "×", "gap": "q·k", "found": "share"}

@@ -1,7 +1,7 @@
 """Foresight: does a masked position already hold the token that will be revealed there?
 
-An untrained model may say one word everywhere, so the null asks the same with the tokens of other prompts'
-answers at the same place.
+An untrained model may predict one token everywhere. The null therefore compares with the tokens of other
+prompts' answers at the same place.
 """
 
 from collections.abc import Sequence
@@ -74,13 +74,13 @@ class Foresight(Measure):
         joined = side_by_side([example[["final"]] for example in examples])
         final = joined["final"].fillna(-1).astype(int)
         farthest = max(1, *(int(example["ahead"].max(initial=1)) for example in examples))
-        made = []
+        compared = []
         for number, example in enumerate(examples):
-            same = networks == networks[number]
-            same[number] = False
-            others = final.values[same][:, : example.sizes["place"]]
-            made.append(_values(example, others, farthest).assign_attrs(id=ids[number]))
-        return super().summarise(made, model)
+            same_network = networks == networks[number]
+            same_network[number] = False
+            other_finals = final.values[same_network][:, : example.sizes["place"]]
+            compared.append(_values(example, other_finals, farthest).assign_attrs(id=ids[number]))
+        return super().summarise(compared, model)
 
     def plot(self, result: Result) -> Figure:
         return lines(
@@ -92,15 +92,15 @@ class Foresight(Measure):
         )
 
 
-def _values(example: xr.Dataset, others: Int[np.ndarray, "n p"], farthest: int) -> xr.Dataset:
+def _values(example: xr.Dataset, other_tokens: Int[np.ndarray, "n p"], farthest: int) -> xr.Dataset:
     """Compute the shares of one example, and the null shares from other examples' tokens."""
     guess = example["guess"].transpose("step", "layer", "place").values
     final, ahead = example["final"].values, example["ahead"].transpose("step", "place").values
-    content = others >= 0  # (example, place)
+    content = other_tokens >= 0  # (example, place)
     waiting = (guess >= 0) & content.any(0)
     right = waiting & (guess == final)
-    same = (guess[None] == others[:, None, None]) & content[:, None, None]
-    chance = np.where(waiting, same.sum(0) / np.maximum(content.sum(0), 1), 0.0)
+    matches = (guess[None] == other_tokens[:, None, None]) & content[:, None, None]
+    chance = np.where(waiting, matches.sum(0) / np.maximum(content.sum(0), 1), 0.0)
     far = np.arange(1, farthest + 1)
     last, waits = guess[:, -1], waiting[:, -1]  # (step, place)
     words = final[final >= 0]  # one word everywhere is the token of every place

@@ -42,7 +42,7 @@ class Geometry(AnchorMeasure):
 
     rule: Rule = field(default_factory=lambda: ZScore(per_head=True))
     fallback: bool = True
-    beside: ClassVar[tuple[str, ...]] = ("qk",)
+    extra_statistics: ClassVar[tuple[str, ...]] = ("qk",)
     layerwise: ClassVar[bool] = True
     windows: ClassVar[bool] = True
     units: ClassVar[dict[str, str]] = {
@@ -58,7 +58,7 @@ class Geometry(AnchorMeasure):
     }
 
     def compute(self, trace: Trace) -> xr.Dataset:
-        # Without their labels, which every sum and comparison of these would align anew.
+        # Unlabelled variables: labelled arrays would be aligned again by every operation.
         score, cosine = trace.score.variable, trace.cosine.variable
         key_norm, norms = trace.key_norm.variable, (trace.query_norm * trace.key_norm).variable
         anchor, has_anchor = (x.variable for x in self.anchors(trace, fallback=self.fallback))
@@ -79,9 +79,9 @@ class Geometry(AnchorMeasure):
             "found": has_anchor.astype(float),
         }
         values = {name: by_layer(part) for name, part in parts.items()}
-        both = values["angle"] + values["norm"]
-        clear = both > _CANCEL * (abs(values["angle"]) + abs(values["norm"]))
-        return xr.Dataset({**values, "angle_share": (values["angle"] / both).where(clear)})
+        total = values["angle"] + values["norm"]
+        clear = total > _CANCEL * (abs(values["angle"]) + abs(values["norm"]))
+        return xr.Dataset({**values, "angle_share": (values["angle"] / total).where(clear)})
 
     def plot(self, result: Result) -> Figure:
         return lines(

@@ -46,14 +46,14 @@ class KindsOfKey(Measure):
         names = [k for k in dict.fromkeys(kinds) if k]
         present = ~np.isnan(cosine[0, 0])
         inside = np.array([[k == name for k in kinds] for name in names], float) * present
-        rest = present - inside  # (kind, key)
+        outside = present - inside  # (kind, key)
 
         def split(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
             """Average over the keys of each kind, and over all other keys."""
             filled = np.nan_to_num(values)
             with np.errstate(divide="ignore", invalid="ignore"):
-                mine, other = (filled @ x.T / x.sum(-1) for x in (inside, rest))
-            return mine, other
+                inside_mean, outside_mean = (filled @ x.T / x.sum(-1) for x in (inside, outside))
+            return inside_mean, outside_mean
 
         (c_a, c_o), (n_a, n_o) = split(cosine), split(norms)
         dims = ("layer", "head", "kind")
@@ -88,21 +88,21 @@ def advantage(
         np.nan_to_num(examples[name].transpose("example", "layer", "head", "kind").values)
         for name in ("lift", "angle", "norm")
     )
-    both = np.array(parts, float)  # (part, example, layer, head, kind)
+    stacked = np.array(parts, float)  # (part, example, layer, head, kind)
     layers, heads = np.ogrid[: lift.shape[1], : lift.shape[2]]
-    whole = np.zeros((2, *lift.shape[1:3]))
+    overall = np.zeros((2, *lift.shape[1:3]))
     without = np.zeros((2, *lift.shape[:3]))
     for seed in range(splits):
         for chosen in groups(ids, min(CHOOSERS, len(ids) // 2), seed):
             measured = np.setdiff1d(np.arange(len(ids)), chosen)
-            total, sums = lift[chosen].sum(0), both[:, measured].sum(1)
+            total, sums = lift[chosen].sum(0), stacked[:, measured].sum(1)
             best = total.argmax(-1)  # (layer, head)
             won = sums[:, layers, heads, best]
-            whole += won
-            without[:, measured] += won[:, None] - both[:, measured][:, :, layers, heads, best]
-            again = (total - lift[chosen]).argmax(-1)  # (example, layer, head)
-            without[:, chosen] += sums[:, layers, heads, again]
-    return whole, without
+            overall += won
+            without[:, measured] += won[:, None] - stacked[:, measured][:, :, layers, heads, best]
+            best_without = (total - lift[chosen]).argmax(-1)  # (example, layer, head)
+            without[:, chosen] += sums[:, layers, heads, best_without]
+    return overall, without
 
 
 def _kinds(trace: Trace) -> list[str]:

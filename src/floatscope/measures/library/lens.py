@@ -16,7 +16,7 @@ from ..result import Result
 
 @dataclass(frozen=True)
 class LogitLens(Measure):
-    """When the final token becomes the arg-max and stays it: commitment layer and commitment step.
+    """When the final token becomes and remains the arg-max: commitment layer and commitment step.
 
     The logit lens (nostalgebraist, 2020; see 2303.08112) is read at masked positions, at every kept step.
     Positions that are never decided are left out.
@@ -53,7 +53,7 @@ class LogitLens(Measure):
         decided = answer & (final != int(trace.info.get("mask_id", -1)))
         masked = (token >= 0) & decided
         right = masked & (token == final)
-        # How often each token stands in the finished answer: what a match is worth by chance.
+        # Frequency of each token in the finished answer: the chance of a match.
         share = pd.Series(final[decided]).value_counts(normalize=True)
         by_chance = share.reindex(token.ravel(), fill_value=0).to_numpy().reshape(token.shape)
         counts = masked.sum((0, 2))
@@ -72,8 +72,8 @@ class LogitLens(Measure):
         if reveals := _reveals(trace, masked[:, -1]):
             values |= _commitment(trace, right, masked, reveals)
         layer, step = (float(trace.data[dim].values[-1]) for dim in ("layer", "step"))
-        most = {"commit_layer": layer, "commit_step": step, "lead": step}
-        return xr.Dataset(values, attrs={"most": most})
+        limits = {"commit_layer": layer, "commit_step": step, "lead": step}
+        return xr.Dataset(values, attrs={"most": limits})
 
     def plot(self, result: Result) -> Figure:
         return lines(
@@ -88,11 +88,11 @@ class LogitLens(Measure):
 
 def _reveals(trace: Trace, masked: np.ndarray) -> list[tuple[int, int]]:
     """Return (index of the kept step, position) for each reveal that gave the final token."""
-    kept = {int(t): i for i, t in enumerate(trace.data["step"].values)}
+    index_of_step = {int(t): i for i, t in enumerate(trace.data["step"].values)}
     canvas, last = trace.canvas.values, last_reveal(trace.change.values)
     reveals = [(int(last[p]), int(p)) for p in np.flatnonzero(~np.isnan(last))]
-    stays = [(t, p) for t, p in reveals if t in kept and canvas[t + 1, p] == canvas[-1, p]]
-    return [(kept[t], p) for t, p in stays if masked[kept[t], p]]
+    stays = [(t, p) for t, p in reveals if t in index_of_step and canvas[t + 1, p] == canvas[-1, p]]
+    return [(index_of_step[t], p) for t, p in stays if masked[index_of_step[t], p]]
 
 
 def _commitment(
@@ -103,7 +103,7 @@ def _commitment(
     A reveal that never commits has no layer and no step.
     """
     steps = trace.data["step"].values
-    settled = np.stack([_stays(right[t, :, p]) for t, p in reveals])  # (reveal, layer)
+    settled = np.stack([_holds_from(right[t, :, p]) for t, p in reveals])  # (reveal, layer)
     values: dict[str, Any] = {"committed": ("layer", settled.mean(0))}
     final = settled[:, -1]
     if not final.any():
@@ -115,12 +115,12 @@ def _commitment(
     for (t, p), commits in zip(reveals, final, strict=True):
         if commits:
             before = np.flatnonzero(masked[: t + 1, -1, p])  # steps at which it was masked
-            begun = before[_stays(right[before, -1, p]).argmax()]
-            spans.append((steps[begun], steps[t]))
+            start = before[_holds_from(right[before, -1, p]).argmax()]
+            spans.append((steps[start], steps[t]))
     first, reveal = np.mean(spans, axis=0)
     return values | {"commit_step": first, "lead": reveal - first}
 
 
-def _stays(right: np.ndarray) -> np.ndarray:
+def _holds_from(right: np.ndarray) -> np.ndarray:
     """Mark the entries from which on all values are true."""
     return np.logical_and.accumulate(right[::-1])[::-1]

@@ -82,8 +82,8 @@ def _shared(channel: xr.DataArray, over: xr.DataArray) -> xr.Variable:
     """Return by layer the share of the flagged positions that have the most frequent channel."""
     shares = []
     for layer in channel["layer"].values:
-        which = channel.sel(layer=layer).values[over.sel(layer=layer).values]
-        counts = np.unique(which, return_counts=True)[1]
+        channels = channel.sel(layer=layer).values[over.sel(layer=layer).values]
+        counts = np.unique(channels, return_counts=True)[1]
         shares.append(counts.max() / counts.sum() if len(counts) else np.nan)
     return xr.Variable("layer", shares)
 

@@ -63,8 +63,8 @@ class Movement(Measure):
     def compute(self, trace: Trace) -> xr.Dataset:
         regions = trace.data["region"].values.astype(str)
         if not any(name.startswith(UNTIL) for name in regions):
-            what = "expected a trace of states, with rows grouped by how long they stay masked"
-            raise TraceError(what, "Give what model.read_states(trace) returns.")
+            problem = "expected a trace of states, with rows grouped by how long they stay masked"
+            raise TraceError(problem, "Give what model.read_states(trace) returns.")
         last = np.array([int(r.rsplit(" ")[-1]) if r.startswith(UNTIL) else -2 for r in regions])
         empty = [int(trace.info["mask_id"]), *map(int, trace.info.get("end_ids", ()))]
         content = float((~np.isin(trace.canvas.values[-1][last > -2], empty)).sum())
@@ -103,12 +103,12 @@ class Movement(Measure):
             moved = result["moved_heads"]
             grid(axis, moved, "share of texts that move", vmin=0, vmax=1)
             surely = benjamini_hochberg(_p_value(result.examples["moved_heads"]))
-            look: Any = {"mfc": "white", "mec": "black", "mew": 0.4, "ms": 2.2}
-            mark(axis, moved.transpose("layer", "head").copy(data=surely), marker="o", **look)
+            style: Any = {"mfc": "white", "mec": "black", "mew": 0.4, "ms": 2.2}
+            mark(axis, moved.transpose("layer", "head").copy(data=surely), marker="o", **style)
 
         share = partial(grid, values=result["share_heads"], label="share of attention", vmin=0)
-        look: Any = {"vmin": -1, "vmax": 1, "cmap": "RdBu_r"}
-        along = partial(grid, values=result["frontier_heads"], label="r with the frontier", **look)
+        style: Any = {"vmin": -1, "vmax": 1, "cmap": "RdBu_r"}
+        along = partial(grid, values=result["frontier_heads"], label="r with the frontier", **style)
         note = "; dots: more than half of the texts (FDR 5 %)"
         return lines(result, share, draw_moved, along, note=note)
 
@@ -141,7 +141,7 @@ def _correlate(key: Int[np.ndarray, "states *cells"], frontier: np.ndarray) -> n
 
 def _p_value(moved: xr.DataArray) -> Float[np.ndarray, "layer head"]:
     """Return the probability of at least as many moving texts if each moved with probability one half."""
-    each = moved.transpose("example", "layer", "head").values
-    each = each[~np.isnan(each).all((1, 2))]
-    p: np.ndarray = scipy.special.bdtrc(each.sum(0) - 1, len(each), HALF)  # P(X ≥ k)
+    by_text = moved.transpose("example", "layer", "head").values
+    by_text = by_text[~np.isnan(by_text).all((1, 2))]
+    p: np.ndarray = scipy.special.bdtrc(by_text.sum(0) - 1, len(by_text), HALF)  # P(X ≥ k)
     return p

@@ -106,12 +106,12 @@ class DecodingOrder(Measure):
         if not examples:
             raise UsageError("no decodings", "Give at least one.")
         # Numbers are stacked as they are: thousands of answers would take minutes as labelled datasets.
-        together = xr.Dataset(coords=_PLACES)
+        joined = xr.Dataset(coords=_PLACES)
         for name in examples[0]:
             values = np.stack([example[name] for example in examples])
-            together[name] = ("example", *_DIMS.get(name, ())), values
-        together["content"].attrs["most"] = float(longest)
-        return summarise_joined(together, self, model, self.units)
+            joined[name] = ("example", *_DIMS.get(name, ())), values
+        joined["content"].attrs["most"] = float(longest)
+        return summarise_joined(joined, self, model, self.units)
 
     def _order(
         self,
@@ -128,9 +128,9 @@ class DecodingOrder(Measure):
         block = block_start[step] if len(step) else step
         is_end = None if ends is None else np.isin(token, np.asarray(ends, int))
         values: dict[str, Any] = {}
-        whole = np.full(len(position), len(position) == len(final))
+        all_positions = np.full(len(position), len(position) == len(final))
         content = np.zeros(len(position), bool) if is_end is None else ~is_end
-        for name, chosen in (("", whole), ("_content", content)):
+        for name, chosen in (("", all_positions), ("_content", content)):
             rank = reveals.ranks(step[chosen])
             for end, order in (("", rank), ("_null", reveals.shuffled(rank, block[chosen]))):
                 values[f"boundary{name}{end}"] = reveals.boundary(order)
@@ -164,10 +164,10 @@ class DecodingOrder(Measure):
     def _frequency(self, token: np.ndarray) -> Float[np.ndarray, " n"]:
         table = read_frequencies(str(self.frequencies))
         if token.max() >= len(table):
-            what = (
+            problem = (
                 f"{self.frequencies} holds {len(table)} frequencies, token {token.max()} has none"
             )
-            raise UsageError(what, "Count them with this model's tokenizer.")
+            raise UsageError(problem, "Count them with this model's tokenizer.")
         return table[token]
 
     def plot(self, result: Result) -> Figure:
@@ -187,7 +187,7 @@ class DecodingOrder(Measure):
 
 
 def _spread(when: Float[np.ndarray, " n"], ticks: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return P(revealed by then), (time, place), and the same over all places, (time,)."""
+    """Return the share revealed at each time, by place (time, place) and over all places (time,)."""
     size = len(when)
     by = (when[None] + 1 <= _EDGES[:, None] * ticks + 1e-9).astype(float)  # (time, position)
     cells = np.arange(size + 1) / max(size, 1)
@@ -214,5 +214,5 @@ def maps(orders: Mapping[str, Result]) -> Figure:
 
 
 def _map(axis: Axes, data: xr.Dataset) -> Any:
-    look: Any = {"cmap": SHARE_MAP, "vmin": 0, "vmax": 1, "edgecolors": "face"}
-    return axis.pcolormesh(data["place"], data["time"], data["map"], **look)
+    style: Any = {"cmap": SHARE_MAP, "vmin": 0, "vmax": 1, "edgecolors": "face"}
+    return axis.pcolormesh(data["place"], data["time"], data["map"], **style)

@@ -77,14 +77,14 @@ class RegionFlow(Measure):
         size = xr.DataArray(tokens(trace)[0], {"target": names(trace)}).sel(target=places)
 
         def gold_lift(array: xr.DataArray) -> xr.DataArray:
-            each = array.sel(target=places)
-            over_all = each.sum("target") / size.sum("target")
-            return (each / size).sel(target=gold, drop=True) / over_all
+            by_passage = array.sel(target=places)
+            over_all = by_passage.sum("target") / size.sum("target")
+            return (by_passage / size).sel(target=gold, drop=True) / over_all
 
-        known = gold in places and len(places) > 1
-        lift = gold_lift(flow) if known else flow.isel(target=0, drop=True) * np.nan
+        has_gold = gold in places and len(places) > 1
+        lift = gold_lift(flow) if has_gold else flow.isel(target=0, drop=True) * np.nan
         lift_null = 1 + 0 * lift
-        if is_local(trace.data) and known:  # rows of a window see more of some passages
+        if is_local(trace.data) and has_gold:  # rows of a window see more of some passages
             lift_null = lift_null * gold_lift(null)
 
         def placed(array: xr.DataArray) -> xr.DataArray:
@@ -110,8 +110,8 @@ class RegionFlow(Measure):
 
     def _answer(self, trace: Trace) -> tuple[xr.DataArray, xr.DataArray]:
         flow, null = trace.flow.mean("head"), flow_null(trace)
-        both = (flow, null.broadcast_like(flow))
-        flow, null = (regions.from_sources(array, trace, self.source) for array in both)
+        arrays = (flow, null.broadcast_like(flow))
+        flow, null = (regions.from_sources(array, trace, self.source) for array in arrays)
         return flow, null
 
     def plot(self, result: Result) -> Figure:

@@ -79,15 +79,15 @@ def remasking(
         A result with the values `moved`, `flipped` and `returned` by step, which `Remasking` describes. A
             step without revealed or without masked positions is NaN.
     """
-    several = [traces] if isinstance(traces, Trace) else list(traces)
+    trace_list = [traces] if isinstance(traces, Trace) else list(traces)
     measure = Remasking(seed=seed)
     examples = []
-    for trace in several:
-        each = remasked(model, trace, steps, batch_size=batch_size, seed=seed)
-        answer = each["region"] == "answer"
-        values = {name: each[name].where(answer).mean("key") for name in measure.units}
+    for trace in trace_list:
+        effects = remasked(model, trace, steps, batch_size=batch_size, seed=seed)
+        answer = effects["region"] == "answer"
+        values = {name: effects[name].where(answer).mean("key") for name in measure.units}
         for name in ("moved", "flipped"):
-            values[f"{name}_null"] = each[name].where(~answer).mean("key")
+            values[f"{name}_null"] = effects[name].where(~answer).mean("key")
         example = xr.Dataset(values).drop_vars("region", errors="ignore")
         examples.append(example.astype(np.float64).assign_attrs(id=trace.prompt))
     return measure.summarise(examples, model.name)
@@ -96,11 +96,11 @@ def remasking(
 def remasked(
     model: Model, trace: Trace, steps: Choice = None, *, batch_size: int = 8, seed: int = 0
 ) -> xr.Dataset:
-    """(step, key): what masking that position does to the other masked positions; NaN at the rest.
+    """Measure the effect of masking each position on the other masked positions: (step, key).
 
-    `moved`: total variation of their predictions, mean; `flipped`: share of them with another arg-max;
-    `returned`: 1 where the model would put the same token back. Positions of the answer are the revealed
-    ones, positions of the prompt the control's.
+    `moved` is the mean total variation of their predictions, `flipped` the share of them with another
+    arg-max, and `returned` is 1 where the model would predict the same token again. Positions of the answer
+    are the revealed ones, positions of the prompt those of the control. All others are NaN.
     """
     if model.mask_id is None:
         raise UsageError(f"{model.name} has no mask token", "Give a diffusion model.")
@@ -128,18 +128,20 @@ def _effects(
     """Compute the values of each place."""
     device, mask = step.model.device, step.model.mask_id
     assert mask is not None
-    ids, others, every = (torch.from_numpy(a).to(device) for a in (step.ids, masked, places))
-    usual = _predictions(step, ids[None], others)[0].softmax(-1)  # (m, v)
-    best, effects = usual.argmax(-1), []
-    for part in every.split(batch_size):
+    ids, masked_places, all_places = (
+        torch.from_numpy(a).to(device) for a in (step.ids, masked, places)
+    )
+    unchanged = _predictions(step, ids[None], masked_places)[0].softmax(-1)  # (m, v)
+    best, effects = unchanged.argmax(-1), []
+    for part in all_places.split(batch_size):
         changed = ids.repeat(len(part), 1)
         changed[torch.arange(len(part), device=device), part] = mask
-        logits = _predictions(step, changed, torch.cat([others, part]))
+        logits = _predictions(step, changed, torch.cat([masked_places, part]))
         for i, place in enumerate(part):  # singly: a vocabulary for each masked position
-            now = logits[i, : len(others)].softmax(-1)
-            moved = (now - usual).abs().sum(-1).mean() / 2
-            flipped = (now.argmax(-1) != best).float().mean()
-            returned = logits[i, len(others) + i].argmax() == ids[place]
+            predicted = logits[i, : len(masked_places)].softmax(-1)
+            moved = (predicted - unchanged).abs().sum(-1).mean() / 2
+            flipped = (predicted.argmax(-1) != best).float().mean()
+            returned = logits[i, len(masked_places) + i].argmax() == ids[place]
             effects.append((float(moved), float(flipped), float(returned)))
     return np.array(effects).T
 

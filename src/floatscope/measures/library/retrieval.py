@@ -96,8 +96,8 @@ class RetrievalHeads(Measure):
         def draw_copy(axis: Axes) -> None:
             top = max(self.threshold, float(np.nan_to_num(copy.max(), nan=0)))
             grid(axis, copy, "strict copy score", vmin=0, vmax=top)
-            look: Any = {"color": "white", "markeredgecolor": "black", "markersize": 3.5}
-            mark(axis, copy >= self.threshold, marker="o", **look)
+            style: Any = {"color": "white", "markeredgecolor": "black", "markersize": 3.5}
+            mark(axis, copy >= self.threshold, marker="o", **style)
             count, null = result["heads"].item(), result["heads_null"].item()
             title = f"strict copy: {count:g} heads ≥ {self.threshold:g} (by chance {null:.2g})"
             axis.set_title(title if np.isfinite(count) else "strict copy: nothing to copy")
@@ -105,8 +105,8 @@ class RetrievalHeads(Measure):
         def draw_lift(axis: Axes) -> None:
             ends = np.nan_to_num([float(lift.max()), 1 / max(float(lift.min()), 0.05)], nan=2)
             grid(axis, lift, "mass on gold / uniform", span=max(2.0, *ends))
-            known = np.isfinite(lift).any()
-            axis.set_title("evidence lift" if known else "evidence lift: no gold region")
+            has_gold = np.isfinite(lift).any()
+            axis.set_title("evidence lift" if has_gold else "evidence lift: no gold region")
 
         return lines(result, draw_copy, draw_lift)
 

@@ -56,7 +56,7 @@ class Rollout(Measure):
 
     def plot(self, result: Result) -> Figure:
         def draw_shares(axis: Axes) -> None:
-            alone = result.data.drop_vars("rollout_null")  # which has a panel of its own
+            alone = result.data.drop_vars("rollout_null")  # drawn in its own panel
             label = "rollout from the answer"
             draw_categories(axis, replace(result, data=alone), "rollout", label)
 
@@ -70,8 +70,8 @@ class Rollout(Measure):
 def distinctness(rolled: xr.DataArray) -> xr.DataArray:
     """Compute ½Σ|r_s − r_s'| over targets, mean over all pairs of regions that have rows: 0 … 1."""
     other = rolled.rename(source="other")
-    apart = abs(rolled - other).sum("target", skipna=False) / 2
+    distance = abs(rolled - other).sum("target", skipna=False) / 2
     several = rolled.sizes["source"]
     pair = xr.DataArray(np.triu(np.ones((several, several), bool), 1), dims=("source", "other"))
-    plain = apart.drop_vars(["source", "other"], errors="ignore")
+    plain = distance.drop_vars(["source", "other"], errors="ignore")
     return plain.where(pair).mean(["source", "other"])

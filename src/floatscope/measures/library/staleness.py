@@ -1,8 +1,8 @@
 """Staleness: what an approximate cache does to attention, to predictions and to the answer.
 
-It needs the model, so it is a function of a model and prompts, and not in the list of measures. The decoding
-goes on as the cache has it, and beside each step a forward without the cache reads the same canvas: every
-difference is that of the old keys and values alone, not of another text.
+The function needs the model, so it takes a model and prompts, and is not in the list of measures. The model
+decodes with the cache. At each step a forward without the cache reads the same canvas, so that differences
+come from the old keys and values alone, not from another text.
 """
 
 from collections.abc import Iterator, Sequence
@@ -93,7 +93,7 @@ def staleness(
     if not several:
         raise UsageError("no prompts", "Give at least one.")
     if cache.partition(":")[0] not in APPROXIMATE:
-        remedy = f"Nothing is old in it: use {', '.join(APPROXIMATE)}."
+        remedy = f"An exact cache has no old keys: use {', '.join(APPROXIMATE)}."
         raise UsageError(f"cache = {cache!r} is exact", remedy)
     chosen = choose_sampler(model, sampler)
     encoded = [model.encode(prompt) for prompt in several]
@@ -102,7 +102,7 @@ def staleness(
 
 
 class _Layers:
-    """By layer of one forward: what its rows gave each key, and the keys and values they saw."""
+    """Record each layer of one forward: the attention that keys receive, and the keys and values."""
 
     def __init__(self, visible: Visibility, rows: Bool[Tensor, "1 q"]) -> None:
         self.visible, real = visible, visible.key_is_real
@@ -110,8 +110,8 @@ class _Layers:
         self.mass: list[Float[Tensor, "h k"]] = []
         self.kv: list[tuple[Tensor, Tensor]] = []
 
-    def look(self, call: attention_hook.Call, proceed: attention_hook.Proceed) -> Tensor:
-        view = View.of(call, self.visible, self.labels)
+    def record(self, call: attention_hook.Call, proceed: attention_hook.Proceed) -> Tensor:
+        view = View.from_call(call, self.visible, self.labels)
         view = backend.with_lse(view, lambda: attention_hook.compute_attention(call))
         total = backend.sums(view, entropy=False, regions=False)["column_sum"][0, 0]  # (h, k)
         self.mass.append(total / total.sum(-1, keepdim=True))
@@ -119,8 +119,8 @@ class _Layers:
         return proceed(call)
 
 
-class _Comparing(Watcher):
-    """Run, beside every step of one prompt that used old keys, the same step without."""
+class _StalenessWatcher(Watcher):
+    """Repeat every step of one prompt that used old keys, without old keys, and compare the two."""
 
     def __init__(self, model: Model) -> None:
         self.model = model
@@ -140,25 +140,25 @@ class _Comparing(Watcher):
             return
         self.old += int((~state.fresh).sum())
         self.cached = _Layers(state.visible, state.fresh[:, state.visible.rows])
-        with attention_hook.attach(self.model.net, self.cached.look, innermost=True):
+        with attention_hook.attach(self.model.net, self.cached.record, innermost=True):
             yield
 
-    def committed(
+    def receive_decision(
         self, state: State, revealed: Bool[Tensor, "b w"], token: Int[Tensor, "b w"]
     ) -> None:
         if self.cached is None or state.fresh is None:
             return
         model, size = self.model, state.visible.keys
         plain = model.visibility(size, size, state.visible.padding)
-        anew = _Layers(plain, state.fresh)
-        with attention_hook.attach(model.net, anew.look, innermost=True):
+        recomputed = _Layers(plain, state.fresh)
+        with attention_hook.attach(model.net, recomputed.record, innermost=True):
             logits = model.predict(state.canvas, *state.window, plain).float()
         logits[..., model.mask_id] = -torch.inf
         if bool(revealed.any()):
             other = logits.argmax(-1)[revealed] != token[revealed]
             self.flipped.append(float(other.float().mean()))
-        old, pairs = ~state.fresh[0], list(zip(self.cached.kv, anew.kv, strict=True))
-        masses = zip(self.cached.mass, anew.mass, strict=True)
+        old, pairs = ~state.fresh[0], list(zip(self.cached.kv, recomputed.kv, strict=True))
+        masses = zip(self.cached.mass, recomputed.mass, strict=True)
         differences = {
             "attention": [(a - b).abs().sum(-1).mean() / 2 for a, b in masses],
             "key": [cosine_distance(a, b)[0, old].mean() for (a, _), (b, _) in pairs],
@@ -170,18 +170,18 @@ class _Comparing(Watcher):
 
 def _example(model: Model, prompt: Encoded, sampler: Sampler, cache: str) -> xr.Dataset:
     """Decode a prompt with the cache and without, and compare them."""
-    watch = _Comparing(model)
+    watch = _StalenessWatcher(model)
     with attention_hook.lock_network(model.net):
         fast = decode(model, [prompt], sampler, watch, cache=cache)[0]
         plain = decode(model, [prompt], sampler)[0]
     start = len(prompt.ids)
-    same = (fast.canvas[-1, start:] == plain.canvas[-1, start:]).mean()
+    agreement = (fast.canvas[-1, start:] == plain.canvas[-1, start:]).mean()
     layered = watch.layered.items()
     means = {name: torch.stack(by_step).nanmean(0).double() for name, by_step in layered}
     values = {name: ("layer", mean.numpy()) for name, mean in means.items()}
     scalars = {
         "flipped": float(np.mean(watch.flipped or [np.nan])),
-        "answer": float(same),
+        "answer": float(agreement),
         "old": watch.old / watch.keys,
         "rows": watch.rows / watch.keys,
     }

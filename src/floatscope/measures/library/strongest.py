@@ -55,10 +55,14 @@ class StrongestKey(Measure):
         return ("mass",) if self.per_head else ("head_mean",)
 
     def compute(self, trace: Trace) -> xr.Dataset:
-        kept = trace.at_step(round(self.at * (trace.data.sizes["step"] - 1)))
-        both = (kept.mass, kept.received) if self.per_head else (kept.mean_mass, kept.mean_received)
+        snapshot = trace.at_step(round(self.at * (trace.data.sizes["step"] - 1)))
+        arrays = (
+            (snapshot.mass, snapshot.received)
+            if self.per_head
+            else (snapshot.mean_mass, snapshot.mean_received)
+        )
         dims = ["layer", "head"] if self.per_head else ["layer"]
-        mass, received = (array.transpose("step", *dims, "key").values[0] for array in both)
+        mass, received = (array.transpose("step", *dims, "key").values[0] for array in arrays)
         prompt = int(trace.info["prompt_length"])
         top = np.nan_to_num(mass[..., :prompt], nan=-1).argmax(-1)[..., None]
         share = np.take_along_axis(mass, top, -1)[..., 0]
@@ -69,7 +73,7 @@ class StrongestKey(Measure):
             "place": place,
             "position": place / max(mass.shape[-1] - 1, 1),
             "share": share,
-            "lift": share / kept.null.values[0][top[..., 0]],
+            "lift": share / snapshot.null.values[0][top[..., 0]],
         }
         data = {name: (dims, array) for name, array in values.items()}
         data["passes"] = (["rule", *dims], np.array(passes, float))

@@ -54,20 +54,25 @@ class Structure(Measure):
         kind[:, : self.skip] = "skipped"
         inside = (kind[..., None] == np.array(SHOWN)).astype(float)  # (step, key, class)
         present = np.asarray(inside.any(axis=(0, 1)))
-        got = (mass @ inside).sum(0).T / len(kind)  # (class, layer)
-        due = np.einsum("tk,tkc->c", trace.null.fillna(0).values.astype(float), inside) / len(kind)
-        got, due = np.where(present[:, None], got, np.nan), np.where(present, due, np.nan)
+        received = (mass @ inside).sum(0).T / len(kind)  # (class, layer)
+        expected = np.einsum("tk,tkc->c", trace.null.fillna(0).values.astype(float), inside) / len(
+            kind
+        )
+        received, expected = (
+            np.where(present[:, None], received, np.nan),
+            np.where(present, expected, np.nan),
+        )
         structural = np.isin(SHOWN, STRUCTURAL) & present
         content = SHOWN.index("content")
         depth = trace.data["layer"].values.astype(float)
         with np.errstate(divide="ignore", invalid="ignore"):
-            above = got[structural].sum(0) / due[structural].sum()
-            index = above / (got[content] / due[content])
-        both = ("token_class", "layer")
+            structural_lift = received[structural].sum(0) / expected[structural].sum()
+            index = structural_lift / (received[content] / expected[content])
+        class_dims = ("token_class", "layer")
         values: dict[str, Any] = {
-            "class_mass": (both, got),
-            "class_mass_null": (both, np.broadcast_to(due[:, None], got.shape)),
-            "class_lift": (both, got / due[:, None]),
+            "class_mass": (class_dims, received),
+            "class_mass_null": (class_dims, np.broadcast_to(expected[:, None], received.shape)),
+            "class_lift": (class_dims, received / expected[:, None]),
             "index": ("layer", index),
             "trend": _slope(depth, index),
         }
@@ -102,8 +107,8 @@ def _draw_lifts(axis: Axes, result: Result) -> None:
             colour = "white" if dark else "black"
             axis.text(column, row, text, ha="center", va="center", fontsize=points(6), color=colour)
     axis.set_yticks(range(len(values)), [str(c) for c in shown["token_class"].values])
-    every = max(1, len(layers) // 8)
-    axis.set_xticks(range(0, len(layers), every), [str(x) for x in layers[::every]])
+    stride = max(1, len(layers) // 8)
+    axis.set_xticks(range(0, len(layers), stride), [str(x) for x in layers[::stride]])
     axis.set(xlabel="layer", title="lift by class (1 = chance)")
 
 

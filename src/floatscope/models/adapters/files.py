@@ -99,13 +99,13 @@ def write(
         tensor = tensor.detach().cpu().contiguous()
         key = _PREFIX + name.removeprefix(_PREFIX)
         if int8 and key.endswith((".lora_A.weight", ".lora_B.weight")):
-            whole, scale = quantised(tensor.float(), across=1 if ".lora_A." in key else 0)
-            stored[key], stored[key + SCALE] = whole, scale
+            integers, scale = quantised(tensor.float(), across=1 if ".lora_A." in key else 0)
+            stored[key], stored[key + SCALE] = integers, scale
         else:
             stored[key] = tensor.clone()  # safetensors refuses tensors that share memory
     modules = {_placed(name, path)[0] for name in stored if not name.endswith(SCALE)}
     lora = {n.rpartition(".lora_A.")[0].rpartition(".")[2] for n in stored if ".lora_A." in n}
-    kept = {  # by their whole names: PEFT takes "norm" for every name that ends so
+    saved = {  # by their whole names: PEFT takes "norm" for every name that ends so
         name
         for name in modules
         if any(f"{_PREFIX}{name}.{end}" in stored for end in ("weight", "bias"))
@@ -117,7 +117,7 @@ def write(
         "inference_mode": True,
         "bias": "none",
         "target_modules": sorted(lora),
-        "modules_to_save": sorted(kept) or None,
+        "modules_to_save": sorted(saved) or None,
         **config,
     }
     if not {"r", "lora_alpha"} <= set(config):
@@ -171,7 +171,7 @@ def _placed(name: str, path: Path) -> tuple[str, str]:
         if name.endswith(ending) and ".lora_" not in (module := name.removesuffix(ending)):
             return module.removeprefix(_PREFIX), part
     raise ModelError(
-        f"{path}: tensor {name:.200} is none that a LoRA has",
+        f"{path}: tensor {name:.200} is not part of a LoRA",
         "Merge the adapter with PEFT and load the result.",
     )
 
@@ -179,10 +179,10 @@ def _placed(name: str, path: Path) -> tuple[str, str]:
 def _require_whole(adapter: Adapter) -> None:
     """Refuse an adapter with half a LoRA pair, or without a tensor that its config names."""
     for module, parts in adapter.modules.items():
-        for one, other in _TOGETHER:
-            if (one in parts) != (other in parts):
-                there, missing = (one, other) if one in parts else (other, one)
-                raise ModelError(f"{adapter.path}: {module} has {there} but no {missing}", _COPY)
+        for half, other in _TOGETHER:
+            if (half in parts) != (other in parts):
+                present, missing = (half, other) if half in parts else (other, half)
+                raise ModelError(f"{adapter.path}: {module} has {present} but no {missing}", _COPY)
     for name in adapter.settings.targets:
         if not any(ends(module, name) for module in adapter.modules):
             raise ModelError(

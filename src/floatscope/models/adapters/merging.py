@@ -70,10 +70,10 @@ class _Merge:
     def run(self) -> None:
         for part in ("weight", "bias"):
             if part in self.parts:
-                self._own(part).copy_(self._shaped(part, self._own(part).shape))
+                self._parameter(part).copy_(self._shaped(part, self._parameter(part).shape))
         if "rows" in self.parts:
             self._rows()
-        weight = self._own("weight")
+        weight = self._parameter("weight")
         if "A" in self.parts:
             self._require(nn.Linear, "a linear map")
             weight += self._delta("A", "B", weight.shape)
@@ -81,7 +81,7 @@ class _Merge:
             self._require(nn.Embedding, "an embedding")
             weight += self._delta("embedding A", "embedding B", weight.T.shape).T
         if "B.bias" in self.parts:
-            bias = self._own("bias")
+            bias = self._parameter("bias")
             bias += self._shaped("B.bias", bias.shape) * self._scaling
         if "magnitude" in self.parts:
             if "A" not in self.parts:
@@ -95,22 +95,22 @@ class _Merge:
 
     def _require(self, kind: type[nn.Module], words: str) -> None:
         if not isinstance(self.target, kind):
-            raise self._wrong(f"a LoRA for {words}, and the base's module is none")
+            raise self._wrong(f"a LoRA for {words}, but the module of the base is a different kind")
 
-    def _own(self, part: str) -> Tensor:
+    def _parameter(self, part: str) -> Tensor:
         parameter = self.target._parameters.get(part)
         if parameter is None:
             raise self._wrong(f"a {part}, and the base's module has none")
         return parameter.data
 
     def _delta(self, a: str, b: str, shape: tuple[int, ...]) -> Float[Tensor, "out in"]:
-        """s·B·A of this shape."""
+        """Return s·B·A in this shape."""
         (n_out, n_in), rank = shape, self.adapter.settings.rank(self.name)
-        right, left = self._shaped(a, (rank, n_in)), self._shaped(b, (n_out, rank))
-        return (left @ right) * self._scaling
+        lora_a, lora_b = self._shaped(a, (rank, n_in)), self._shaped(b, (n_out, rank))
+        return (lora_b @ lora_a) * self._scaling
 
     def _rows(self) -> None:
-        weight, ids = self._own("weight"), self.adapter.settings.rows(self.name)
+        weight, ids = self._parameter("weight"), self.adapter.settings.rows(self.name)
         rows = self._shaped("rows", (len(ids), *weight.shape[1:]))
         if any(i >= len(weight) for i in ids):
             raise self._wrong(f"row {max(ids)}, and the base's module has {len(weight)}")
@@ -122,5 +122,5 @@ class _Merge:
             raise self._wrong(f"{part} of shape {tuple(tensor.shape)}, expected {tuple(expected)}")
         return tensor.to(self.target._parameters["weight"])
 
-    def _wrong(self, what: str) -> ModelError:
-        return ModelError(f"{self.adapter.path}: {self.name} has {what}", _OTHER_BASE)
+    def _wrong(self, problem: str) -> ModelError:
+        return ModelError(f"{self.adapter.path}: {self.name} has {problem}", _OTHER_BASE)

@@ -77,10 +77,10 @@ def reproduce(model: Model, path: Path) -> None:
             "Copy it again.",
         )
     expected = torch.tensor(check.logits, dtype=torch.float64)
-    off = float((_logits(model, check.tokens, check.rows).cpu().double() - expected).abs().max())
-    if not off <= check.tolerance:
+    error = float((_logits(model, check.tokens, check.rows).cpu().double() - expected).abs().max())
+    if not error <= check.tolerance:
         raise ModelError(
-            f"self-check 'the adapter's logits' failed for {model.name}: off by {off:.3g}, "
+            f"self-check 'the adapter's logits' failed for {model.name}: off by {error:.3g}, "
             f"where {check.tolerance:g} is allowed",
             _REMEDY,
         )

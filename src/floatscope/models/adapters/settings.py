@@ -59,7 +59,7 @@ Ids = Annotated[list[Annotated[int, Field(ge=0)]], FailFast()]
 
 
 class Settings(BaseModel):
-    """Of one adapter. A field's description says what is expected of it."""
+    """The settings of one adapter. A field's description says which values are expected."""
 
     model_config = ConfigDict(strict=True, frozen=True, extra="allow")
 
@@ -118,25 +118,25 @@ def ends(module: str, name: str) -> bool:
 
 
 def _matching(patterns: dict[str, V], module: str, default: V) -> V:
-    """The value of the first pattern that the module's name ends with."""
+    """Return the value of the first pattern that the module's name ends with."""
     matches = (v for p, v in patterns.items() if re.match(rf"(.*\.)?({p})$", module))
     return next(matches, default)
 
 
 def settings(raw: dict[str, Any], file: Path) -> Settings:
     """Read the settings from the JSON object; ModelError names a field that is not supported."""
-    given = {name: value for name, value in raw.items() if value is not None}
+    values = {name: value for name, value in raw.items() if value is not None}
     try:
-        chosen = Settings.model_validate(given)
+        chosen = Settings.model_validate(values)
         name = next(
             (n for n, v in sorted((chosen.model_extra or {}).items()) if _unknown(n, v)), ""
         )
-        wanted = "nothing: Floatscope does not know how to merge that"
+        expected = "nothing: Floatscope does not know how to merge that"
     except ValidationError as error:
         name = str(error.errors(include_url=False, include_input=False)[0]["loc"][0])
-        wanted = str(Settings.model_fields[name].description)
+        expected = str(Settings.model_fields[name].description)
     if name:
-        raise ModelError(f"{file}: {name} = {raw.get(name)!r:.80}, expected {wanted}", _REMEDY)
+        raise ModelError(f"{file}: {name} = {raw.get(name)!r:.80}, expected {expected}", _REMEDY)
     return chosen
 
 

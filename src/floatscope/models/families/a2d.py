@@ -13,7 +13,7 @@ from typing import Any
 from ..family import Direction, Family, Grid
 
 
-def _of(name: str, network: str, **more: Any) -> Family:
+def _family(name: str, network: str, **fields: Any) -> Family:
     return Family(
         name=f"A2D-{name}",
         architectures=(f"A2D{name}LMHeadModel",),
@@ -23,13 +23,13 @@ def _of(name: str, network: str, **more: Any) -> Family:
         grid=Grid.PADDED,
         examples=f"Tiny-A2D from {name}",
         tested="float64 reference, published code",
-        **more,
+        **fields,
     )
 
 
 # Its own sampling code renders Qwen3's template with thinking switched off.
-A2D_QWEN3 = _of(
+A2D_QWEN3 = _family(
     "Qwen3", "transformers:Qwen3ForCausalLM", template_arguments={"enable_thinking": False}
 )
-A2D_QWEN2 = _of("Qwen2", "transformers:Qwen2ForCausalLM")
-A2D_LLAMA = _of("Llama", "transformers:LlamaForCausalLM")
+A2D_QWEN2 = _family("Qwen2", "transformers:Qwen2ForCausalLM")
+A2D_LLAMA = _family("Llama", "transformers:LlamaForCausalLM")

@@ -36,7 +36,9 @@ def _translate(raw: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in raw.items() if key != "position_embedding_type"}
 
 
-def _of(name: str, architectures: tuple[str, ...], network: str, **more: Any) -> Family:
+def _encoder_family(
+    name: str, architectures: tuple[str, ...], network: str, **fields: Any
+) -> Family:
     return Family(
         name=name,
         architectures=architectures,
@@ -47,11 +49,11 @@ def _of(name: str, architectures: tuple[str, ...], network: str, **more: Any) ->
         unused=_UNUSED,
         keeps=False,
         tested="float64 reference, transformers' own class",
-        **more,
+        **fields,
     )
 
 
-BERT = _of(
+BERT = _encoder_family(
     "BERT",
     ("BertForMaskedLM", "BertForPreTraining"),
     "BertDenoiser",
@@ -60,7 +62,7 @@ BERT = _of(
     tokenizer="BertTokenizer",
     examples="bert-base, bert-large",
 )
-ROBERTA = _of(
+ROBERTA = _encoder_family(
     "RoBERTa",
     ("RobertaForMaskedLM",),
     "RobertaDenoiser",
@@ -70,7 +72,7 @@ ROBERTA = _of(
     # Positions begin after the padding token's id.
     context=lambda config: int(config.max_position_embeddings) - int(config.pad_token_id) - 1,
 )
-ALBERT = _of(
+ALBERT = _encoder_family(
     "ALBERT",
     ("AlbertForMaskedLM", "AlbertForPreTraining"),
     "AlbertDenoiser",
@@ -80,7 +82,7 @@ ALBERT = _of(
     examples="albert-base-v2",
     prepare=lambda net: net.spread(),
 )
-DISTILBERT = _of(
+DISTILBERT = _encoder_family(
     "DistilBERT",
     ("DistilBertForMaskedLM",),
     "DistilBertDenoiser",
@@ -89,7 +91,7 @@ DISTILBERT = _of(
     tokenizer="BertTokenizer",
     examples="distilbert-base",
 )
-MODERNBERT = _of(
+MODERNBERT = _encoder_family(
     "ModernBERT",
     ("ModernBertForMaskedLM",),
     "ModernBertDenoiser",

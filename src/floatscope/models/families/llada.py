@@ -17,7 +17,7 @@ def translate(raw: dict[str, Any]) -> dict[str, Any]:
 
     `flash_attention` and `flash_attn_varlen`, which forks write, do not affect the numbers.
     """
-    from ..sizes import whole  # imports torch, which a list of families does not need
+    from ..sizes import positive_integer  # imports torch, which a list of families does not need
 
     stretched = (key for key in raw if "yarn" in key.lower())  # a rotation that forks have
     for key, expected in {
@@ -46,8 +46,8 @@ def translate(raw: dict[str, Any]) -> dict[str, Any]:
         "num_attention_heads": raw["n_heads"],
         "num_key_value_heads": raw.get("n_kv_heads") or raw["n_heads"],
         "intermediate_size": raw.get("mlp_hidden_size")
-        or whole(raw["mlp_ratio"], "config.json: mlp_ratio")
-        * whole(raw["d_model"], "config.json: d_model"),
+        or positive_integer(raw["mlp_ratio"], "config.json: mlp_ratio")
+        * positive_integer(raw["d_model"], "config.json: d_model"),
         "max_position_embeddings": raw["max_sequence_length"],
         "rms_norm_eps": raw.get("rms_norm_eps", 1e-5),
         "rope_parameters": rope(raw.get("rope_theta", 10_000.0)),

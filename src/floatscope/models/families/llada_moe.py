@@ -35,11 +35,11 @@ def translate(raw: dict[str, Any]) -> dict[str, Any]:
     layers = raw["num_hidden_layers"]
     sparse = raw.get("moe_layer_freq") or 1
     sparse = sparse if isinstance(sparse, list) else [sparse] * layers
-    same = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "num_experts")
-    more = ("num_experts_per_tok", "max_position_embeddings", "hidden_act", "rms_norm_eps")
+    sizes = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "num_experts")
+    settings = ("num_experts_per_tok", "max_position_embeddings", "hidden_act", "rms_norm_eps")
     ends = ("bos_token_id", "eos_token_id", "pad_token_id", "mask_token_id")
     return {
-        **{key: raw[key] for key in (*same, *more)},
+        **{key: raw[key] for key in (*sizes, *settings)},
         **{key: raw.get(key) for key in ends},
         "num_key_value_heads": raw.get("num_key_value_heads") or raw["num_attention_heads"],
         "head_dim": raw["hidden_size"] // raw["num_attention_heads"],

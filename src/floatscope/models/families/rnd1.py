@@ -11,11 +11,17 @@ from ..family import Direction, Family, rope
 
 
 def translate(raw: dict[str, Any]) -> dict[str, Any]:
-    own = ("rope_theta", "rope_scaling", "rope_parameters", "moe_backend", "num_diffusion_steps")
+    replaced = (
+        "rope_theta",
+        "rope_scaling",
+        "rope_parameters",
+        "moe_backend",
+        "num_diffusion_steps",
+    )
     stated = raw.get("rope_parameters") or {}
     theta = stated.get("rope_theta", raw.get("rope_theta", 1_000_000.0))
     return {
-        **{key: value for key, value in raw.items() if key not in own},
+        **{key: value for key, value in raw.items() if key not in replaced},
         "head_dim": raw.get("head_dim") or 128,
         "norm_topk_prob": raw.get("norm_topk_prob", True),
         "rope_parameters": rope(theta, raw.get("rope_scaling") or None),

@@ -137,20 +137,20 @@ class AlbertDenoiser(Encoder, AlbertForMaskedLM):
     def spread(self) -> "AlbertDenoiser":
         """Make a module per layer, so that hooks know which layer runs; called after loading."""
         encoder, config = self.albert.encoder, self.config
-        shared, every = encoder.albert_layer_groups, config.num_hidden_layers
-        groups = [shared[int(n / (every / config.num_hidden_groups))] for n in range(every)]
+        shared, n_layers = encoder.albert_layer_groups, config.num_hidden_layers
+        groups = [shared[int(n / (n_layers / config.num_hidden_groups))] for n in range(n_layers)]
         encoder.albert_layer_groups = nn.ModuleList(
             deepcopy(group, {id(p): p for p in group.parameters()} | {id(config): config})
             for group in groups
         )
-        config.num_hidden_groups = every
+        config.num_hidden_groups = n_layers
         self.blocks = list(encoder.albert_layer_groups)
         self.name_parts()
         return self
 
     def attentions(self) -> list[tuple[nn.Module, nn.Module]]:
         layers = [group.albert_layers[0] for group in self.blocks]
-        return [(one.attention, one.attention.dense) for one in layers]
+        return [(layer.attention, layer.attention.dense) for layer in layers]
 
     def readout(self, x: Float[Tensor, "*b width"]) -> Float[Tensor, "*b vocab"]:
         return self.predictions(x)
@@ -173,8 +173,8 @@ class ModernBertDenoiser(Encoder, ModernBertForMaskedLM):
     def masks(self, mask: Tensor | None, positions: Int[Tensor, "_ s"]) -> Any:
         size, near = positions.shape[1], mask
         if size > self.config.sliding_window + 1:  # else a local layer sees all, and SDPA no mask
-            at = torch.arange(size, device=positions.device)
-            band = ((at - at[:, None]).abs() <= self.config.sliding_window)[None, None]
+            index = torch.arange(size, device=positions.device)
+            band = ((index - index[:, None]).abs() <= self.config.sliding_window)[None, None]
             near = band if mask is None else mask & band
         return {"full_attention": mask, "sliding_attention": near}
 

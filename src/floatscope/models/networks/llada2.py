@@ -23,12 +23,12 @@ class SplitHeads(ConversionOps):
         source_patterns: list[str],
         target_patterns: list[str],
         config: Any = None,
-        **more: Any,
+        **kwargs: Any,
     ) -> dict[str, Tensor]:
-        whole = next(iter(input_dict.values()))
-        whole = whole[0] if isinstance(whole, list) else whole
+        fused = next(iter(input_dict.values()))
+        fused = fused[0] if isinstance(fused, list) else fused
         heads = [config.num_attention_heads, *[config.num_key_value_heads] * 2]
-        parts = whole.split([n * config.head_dim for n in heads])
+        parts = fused.split([n * config.head_dim for n in heads])
         return {name: part.contiguous() for name, part in zip(target_patterns, parts, strict=True)}
 
     @property
@@ -41,7 +41,7 @@ register_checkpoint_conversion_mapping(
     [
         WeightConverter(
             "attention.query_key_value.weight",
-            [f"self_attn.{one}_proj.weight" for one in "qkv"],
+            [f"self_attn.{part}_proj.weight" for part in "qkv"],
             operations=[SplitHeads()],
         )
     ],

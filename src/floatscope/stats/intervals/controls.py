@@ -43,12 +43,12 @@ def beyond_controls(
     Returns:
         Difference, low, high. The ends are NaN with fewer than two controls or prompts.
     """
-    one, rest = flattened(trained)
-    several = np.asarray(controls, dtype=np.float64).reshape(len(controls), *one.shape)
-    gaps, variance, free = gaps_to_controls(one, several, fixed=fixed)
-    ends = gap_bounds(one, gaps, bounds)
+    flat, shape = flattened(trained)
+    controls_array = np.asarray(controls, dtype=np.float64).reshape(len(controls), *flat.shape)
+    gaps, variance, free = gaps_to_controls(flat, controls_array, fixed=fixed)
+    ends = gap_bounds(flat, gaps, bounds)
     value, low, high = with_variance(gaps, variance, free, level=level, bounds=ends, smooth=smooth)
-    return value.reshape(rest), low.reshape(rest), high.reshape(rest)
+    return value.reshape(shape), low.reshape(shape), high.reshape(shape)
 
 
 def gaps_to_controls(
@@ -56,14 +56,14 @@ def gaps_to_controls(
 ) -> tuple[Float[np.ndarray, "n c"], Cells, Cells]:
     """Compute the gaps of the prompts, and the variance between networks with its degrees of freedom."""
     controls = np.where(np.isnan(trained), np.nan, controls)
-    there = ~np.isnan(controls)
+    present = ~np.isnan(controls)
     with np.errstate(invalid="ignore", divide="ignore"):
-        middle = np.nansum(controls, 0) / there.sum(0)  # (n, c)
+        middle = np.nansum(controls, 0) / present.sum(0)  # (n, c)
         # A prompt's ease cancels, so networks that lack some prompts stay comparable.
-        off = np.nansum(controls - middle, 1) / there.sum(1)  # (k, c)
-        k = (~np.isnan(off)).sum(0).astype(float)
-        off = off - np.nansum(off, 0) / k
-        variance = np.nansum(off**2, 0) / (k - 1) * (1 / k + (not fixed))
+        offsets = np.nansum(controls - middle, 1) / present.sum(1)  # (k, c)
+        k = (~np.isnan(offsets)).sum(0).astype(float)
+        offsets = offsets - np.nansum(offsets, 0) / k
+        variance = np.nansum(offsets**2, 0) / (k - 1) * (1 / k + (not fixed))
     return trained - middle, np.where(k > 1, variance, np.nan), k - 1
 
 
@@ -96,13 +96,15 @@ def with_variance(
     tail = (1 + level) / 2
     ends = []
     for reach in (value - low, high - value):
-        own = np.where(np.isnan(reach) & (n > 1), 0.0, reach)  # NaN: values that are all alike
-        own = (own / scipy.special.stdtrit(np.maximum(n - 1, 1), tail)) ** 2
-        total = own + variance
+        own_variance = np.where(
+            np.isnan(reach) & (n > 1), 0.0, reach
+        )  # NaN: values that are all alike
+        own_variance = (own_variance / scipy.special.stdtrit(np.maximum(n - 1, 1), tail)) ** 2
+        total = own_variance + variance
         with np.errstate(invalid="ignore", divide="ignore"):
-            degrees = total**2 / (own**2 / (n - 1) + variance**2 / free)
+            degrees = total**2 / (own_variance**2 / (n - 1) + variance**2 / free)
         half = scipy.special.stdtrit(np.maximum(np.floor(degrees + 1e-9), 1), tail) * np.sqrt(total)
         ends.append(np.where(total > 0, half, 0.0))
-    known = (ends[0] + ends[1] > 0) & (free > 0)
-    low, high = (np.where(known, end, np.nan) for end in (value - ends[0], value + ends[1]))
+    defined = (ends[0] + ends[1] > 0) & (free > 0)
+    low, high = (np.where(defined, end, np.nan) for end in (value - ends[0], value + ends[1]))
     return (value, low, high) if bounds is None else (value, low.clip(*bounds), high.clip(*bounds))

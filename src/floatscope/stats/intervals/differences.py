@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Real
 
 from .means import DIFFERENCES, Bounds, mean
-from .student import Cells, Interval, both
+from .student import Cells, Interval, flatten_pair
 
 
 def difference(
@@ -24,16 +24,16 @@ def difference(
     If both are always 0 or 1, this is Tango's interval, which exists even if no pair differs. `bounds` is
     the range of a and of b; `smooth` and `clusters` are those of `mean`.
     """
-    one, two, rest = both(a, b)
-    gaps = one - two
+    first, second, shape = flatten_pair(a, b)
+    gaps = first - second
     if bounds is not None:
         bottom, top = bounds
         ends = (bottom - top, top - bottom)
         parts = mean(gaps, level=level, bounds=ends, smooth=smooth, clusters=clusters)
     else:
         # Cells of shares are known to lie between −1 and 1.
-        shares = np.ones(one.shape[1], bool)
-        for flat in (one, two):
+        shares = np.ones(first.shape[1], bool)
+        for flat in (first, second):
             shares &= (np.isin(flat, (0, 1)) | np.isnan(flat)).all(0)
         value, low, high = mean(gaps, level=level, clusters=clusters)
         if shares.any():
@@ -41,7 +41,7 @@ def difference(
                 gaps[:, shares], level=level, bounds=DIFFERENCES, clusters=clusters
             )
         parts = value, low, high
-    value, low, high = (part.reshape(rest) for part in parts)
+    value, low, high = (part.reshape(shape) for part in parts)
     return value, low, high
 
 
@@ -58,8 +58,8 @@ def independent(
     The interval is recovered from the intervals of both means (`recovered`); NaN if either has none.
     `bounds` is the range of a and of b.
     """
-    one, two = (mean(x, level=level, bounds=bounds, smooth=smooth) for x in (a, b))
-    value, low, high = recovered(one, two)
+    first, second = (mean(x, level=level, bounds=bounds, smooth=smooth) for x in (a, b))
+    value, low, high = recovered(first, second)
     if bounds is not None:
         reach = bounds[1] - bounds[0]
         low, high = (np.asarray(end.clip(-reach, reach)) for end in (low, high))

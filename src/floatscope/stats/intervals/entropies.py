@@ -52,14 +52,14 @@ def entropy_difference(
         raise UsageError(
             f"expected pairs, got {len(a)} and {len(b)} examples", "Pair them by id first."
         )
-    one, two = (_parts(x, bins, level) for x in (a, b))
+    first, second = (_parts(x, bins, level) for x in (a, b))
     if average:
-        one, two = one.averaged(), two.averaged()
-    u, v = one.influence, two.influence
+        first, second = first.averaged(), second.averaged()
+    u, v = first.influence, second.influence
     with np.errstate(invalid="ignore", divide="ignore"):
         correlation = (u * v).sum(0) / np.sqrt((u**2).sum(0) * (v**2).sum(0))
-    known = np.nan_to_num(correlation, nan=0.0).reshape(one.rest)
-    return recovered(_interval(one, level), _interval(two, level), known)
+    filled = np.nan_to_num(correlation, nan=0.0).reshape(first.shape)
+    return recovered(_interval(first, level), _interval(second, level), filled)
 
 
 @dataclass(frozen=True)
@@ -68,16 +68,16 @@ class _Parts:
     influence: Float[np.ndarray, "n c"]  # of each example, mean 0, on the scale of single values
     remainder: Float[np.ndarray, " c"]  # standard error where all bins are alike
     missed: Float[np.ndarray, " c"]  # what bins never met could add
-    rest: tuple[int, ...]
+    shape: tuple[int, ...]
 
     def averaged(self) -> "_Parts":
         """Average over the cells that have a value, into one cell."""
-        there = ~np.isnan(self.value)
-        if not there.any():
-            none = np.full(1, np.nan)
-            return _Parts(none, np.full((len(self.influence), 1), np.nan), none, none, ())
+        present = ~np.isnan(self.value)
+        if not present.any():
+            empty = np.full(1, np.nan)
+            return _Parts(empty, np.full((len(self.influence), 1), np.nan), empty, empty, ())
         value, influence, remainder, missed = (
-            part[..., there].mean(-1, keepdims=True)
+            part[..., present].mean(-1, keepdims=True)
             for part in (self.value, self.influence, self.remainder, self.missed)
         )
         return _Parts(value, influence, remainder, missed, ())
@@ -90,40 +90,43 @@ def _interval(parts: _Parts, level: float) -> Interval:
     )
     value, low = parts.value.clip(0, 1), (parts.value - half).clip(0, 1)
     high = (parts.value + np.hypot(half, parts.missed)).clip(0, 1)
-    return value.reshape(parts.rest), low.reshape(parts.rest), high.reshape(parts.rest)
+    return value.reshape(parts.shape), low.reshape(parts.shape), high.reshape(parts.shape)
 
 
 def _parts(labels: Int[np.ndarray, "n *rest"], bins: int, level: float) -> _Parts:
     labels = np.asarray(labels)
-    rest = labels.shape[1:]
-    flat = labels.reshape(len(labels), int(np.prod(rest)))
+    shape = labels.shape[1:]
+    flat = labels.reshape(len(labels), int(np.prod(shape)))
     if bins < 2 or (flat >= bins).any():
         raise UsageError(
             f"expected labels below {bins} bins, got {int(flat.max(initial=0))}",
             "Use at least two bins, and as many as there are labels.",
         )
-    there = flat >= 0
-    counts = ((flat[..., None] == np.arange(bins)) & there[..., None]).sum(0)  # (c, bins)
-    n, met = counts.sum(-1), (counts > 0).sum(-1)
+    present = flat >= 0
+    counts = ((flat[..., None] == np.arange(bins)) & present[..., None]).sum(0)  # (c, bins)
+    n, occupied = counts.sum(-1), (counts > 0).sum(-1)
     logs = scipy.special.xlogy(counts, counts)
     total = logs.sum(-1)
     fewer = np.maximum(counts - 1, 0)
     with np.errstate(invalid="ignore", divide="ignore"):
         plain = np.log(n) - total / n
-        value = plain + (met - 1) / (2 * n)
-        left = (n - 1)[:, None]  # examples, with one of them out
-        out = np.log(left) - (total[:, None] - logs + scipy.special.xlogy(fewer, fewer)) / left
-        out += (met[:, None] - (counts == 1) - 1) / (2 * left)
+        value = plain + (occupied - 1) / (2 * n)
+        remaining = (n - 1)[:, None]  # examples, with one of them out
+        out = (
+            np.log(remaining)
+            - (total[:, None] - logs + scipy.special.xlogy(fewer, fewer)) / remaining
+        )
+        out += (occupied[:, None] - (counts == 1) - 1) / (2 * remaining)
         without = np.take_along_axis(out, np.maximum(flat, 0).T, -1).T  # (n, c)
         # Jackknife: (n − 1) · (mean of what is left − this one), where an example is there at all.
-        middle = np.where(there, without, 0.0).sum(0) / n
-        influence = np.where(there, (n - 1) * (middle - without), 0.0) * (len(flat) / n)
-        unseen = np.where(met < bins, 1 - ((1 - level) / 2) ** (1 / n), 0.0)
+        middle = np.where(present, without, 0.0).sum(0) / n
+        influence = np.where(present, (n - 1) * (middle - without), 0.0) * (len(flat) / n)
+        unseen = np.where(occupied < bins, 1 - ((1 - level) / 2) ** (1 / n), 0.0)
         missed = scipy.special.entr(unseen) + scipy.special.entr(1 - unseen) - unseen * plain
-        missed += unseen * np.log(np.maximum(bins - met, 1))
+        missed += unseen * np.log(np.maximum(bins - occupied, 1))
         missed = np.maximum(missed, 0)
         remainder = np.sqrt((bins - 1) / 2) / n
     absent, unit = n < 2, np.log(bins)
     influence[:, absent] = np.nan
     cells = [np.where(absent, np.nan, x / unit) for x in (value, remainder, missed)]
-    return _Parts(cells[0], influence / unit, cells[1], cells[2], rest)
+    return _Parts(cells[0], influence / unit, cells[1], cells[2], shape)

@@ -60,7 +60,7 @@ def mean(
     """
     if clusters is not None:
         return hierarchical(values, [clusters], level=level, bounds=bounds, smooth=smooth)
-    flat, rest = flattened(values)
+    flat, shape = flattened(values)
     if bounds is not None:
         flat = _within(flat, bounds)
     value, low, high = student(flat, level)
@@ -72,11 +72,13 @@ def mean(
     if bounds is None or finite:
         ends = bounds or SHARES
         shares = _all_in(flat, *ends) & (varies(flat) | finite)
-        _put(low, high, shares, lambda at: _between(flat[:, at], ends, level))
+        _replace_ends(
+            low, high, shares, lambda columns: _share_interval(flat[:, columns], ends, level)
+        )
     if bounds is None or bounds == DIFFERENCES:
         pairs = _all_in(flat, -1, 0, 1) & (varies(flat) & ~shares | finite)
-        _put(low, high, pairs, lambda at: _tango(flat[:, at], level))
-    return value.reshape(rest), low.reshape(rest), high.reshape(rest)
+        _replace_ends(low, high, pairs, lambda columns: _tango(flat[:, columns], level))
+    return value.reshape(shape), low.reshape(shape), high.reshape(shape)
 
 
 def hierarchical(
@@ -113,11 +115,11 @@ def cluster_means(
     for depth in range(len(levels), 0, -1):
         units = list(dict.fromkeys(key[:depth] for key in keys))
         place = {unit: i for i, unit in enumerate(units)}
-        which = np.array([place[key[:depth]] for key in keys], dtype=int)
+        unit_of_row = np.array([place[key[:depth]] for key in keys], dtype=int)
         total = np.zeros((len(units), *values.shape[1:]))
         count = np.zeros_like(total)
-        np.add.at(total, which, np.nan_to_num(values))
-        np.add.at(count, which, ~np.isnan(values))
+        np.add.at(total, unit_of_row, np.nan_to_num(values))
+        np.add.at(count, unit_of_row, ~np.isnan(values))
         values = np.where(count > 0, total / np.maximum(count, 1), np.nan)
         keys = units
     return values
@@ -133,21 +135,21 @@ def _bet(flat: Flat, low: Cells, high: Cells, bounds: Bounds, level: float, smoo
     band = max(min(_BAND * extent, _MOST_BAND), _LEAST_BAND * extent)
     bunched = _bunched(flat, _EDGE * extent if smooth else band)
     several = (~np.isnan(flat)).sum(0) > 1
-    which = bunched if smooth or len(flat) > _LARGE else several
-    if which.any():
-        _, least, most = bounded(flat[:, which], bounds, level)
-        alone = bunched[which]
-        low[which] = np.where(alone, least, np.maximum(low[which], least))
-        high[which] = np.where(alone, most, np.minimum(high[which], most))
+    selected = bunched if smooth or len(flat) > _LARGE else several
+    if selected.any():
+        _, lower, upper = bounded(flat[:, selected], bounds, level)
+        alone = bunched[selected]
+        low[selected] = np.where(alone, lower, np.maximum(low[selected], lower))
+        high[selected] = np.where(alone, upper, np.minimum(high[selected], upper))
 
 
-def _put(low: Cells, high: Cells, where: Which, interval: Any) -> None:
+def _replace_ends(low: Cells, high: Cells, where: Which, interval: Any) -> None:
     """Replace the ends of some cells."""
     if where.any():
         _, low[where], high[where] = interval(where)
 
 
-def _between(flat: Flat, bounds: Bounds, level: float) -> Interval:
+def _share_interval(flat: Flat, bounds: Bounds, level: float) -> Interval:
     """Return the interval of a share, scaled to the mean of values between bounds."""
     bottom, top = bounds
     n = (~np.isnan(flat)).sum(0)
@@ -162,8 +164,8 @@ def _tango(flat: Flat, level: float) -> Interval:
 
 
 def _all_in(flat: Flat, *allowed: float) -> Which:
-    there = ~np.isnan(flat)
-    return np.asarray((np.isin(flat, allowed) | ~there).all(0) & (there.sum(0) > 1))
+    present = ~np.isnan(flat)
+    return np.asarray((np.isin(flat, allowed) | ~present).all(0) & (present.sum(0) > 1))
 
 
 def _bunched(flat: Flat, width: float) -> Which:
@@ -171,12 +173,12 @@ def _bunched(flat: Flat, width: float) -> Which:
     n = (~np.isnan(flat)).sum(0)
     inside = np.maximum(n - _FEW + 1, n // 2 + 1)
     ordered = np.sort(flat, axis=0)  # NaN last
-    found = np.zeros(flat.shape[1], bool)
+    bunched = np.zeros(flat.shape[1], bool)
     for first in range(min(_FEW, len(flat))):
         last = first + inside - 1
         end = np.take_along_axis(ordered, np.minimum(last, len(flat) - 1)[None], axis=0)[0]
-        found |= (last < n) & (end - ordered[first] <= width)
-    return np.asarray(found & (n > 1))
+        bunched |= (last < n) & (end - ordered[first] <= width)
+    return np.asarray(bunched & (n > 1))
 
 
 def _within(flat: Flat, bounds: Bounds) -> Flat:

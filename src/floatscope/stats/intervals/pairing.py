@@ -17,12 +17,13 @@ def pair(*ids: Sequence[str]) -> tuple[list[str], list[Int[np.ndarray, " pairs"]
     """
     places = []
     for number, names in enumerate(ids, 1):
-        twice = [name for name, count in Counter(names).items() if count > 1]
-        if twice:
+        repeated = {name: count for name, count in Counter(names).items() if count > 1}
+        if repeated:
+            name, count = next(iter(repeated.items()))
             raise UsageError(
-                f"expected every id once, but {_short(twice[0])} stands {Counter(names)[twice[0]]} "
-                f"times in list {number} ({len(twice)} ids do)",
-                "Pairing needs one value for each example: average repeats first.",
+                f"ids must be unique, but {_short(name)} occurs {count} times in list {number} "
+                f"({len(repeated)} ids are repeated)",
+                "Average the repeats first: pairing needs one value for each example.",
             )
         places.append({name: i for i, name in enumerate(names)})
     common = [name for name in places[0] if all(name in place for place in places)]
@@ -30,7 +31,7 @@ def pair(*ids: Sequence[str]) -> tuple[list[str], list[Int[np.ndarray, " pairs"]
         counts = " and ".join(str(len(names)) for names in ids)
         raise UsageError(
             f"expected the same examples, but of {counts} no id is in all",
-            "Compare what was measured on the same prompts, or without pairing.",
+            "Compare results for the same prompts, or compare without pairing.",
         )
     return common, [np.array([place[name] for name in common]) for place in places]
 
@@ -40,8 +41,8 @@ def paired_by_id(
 ) -> tuple[list[str], Float[np.ndarray, " pairs"], Float[np.ndarray, " pairs"]]:
     """Return the common ids and the values of both mappings for them; see `pair`."""
     common, _ = pair(list(a), list(b))
-    one, two = (np.array([float(x[i]) for i in common]) for x in (a, b))
-    return common, one, two
+    first, second = (np.array([float(x[i]) for i in common]) for x in (a, b))
+    return common, first, second
 
 
 def _short(text: str) -> str:

@@ -47,8 +47,8 @@ def needed(sample: Sample, target: float, *, power: float = 0.8) -> int | None:
         if enough == MANY:
             return None
         enough = min(2 * enough, MANY)
-    few = 1 if enough == _FIRST else enough // 2
-    while enough - few > 1:
-        middle = (few + enough) // 2
-        few, enough = (few, middle) if decide(middle) else (middle, enough)
+    too_few = 1 if enough == _FIRST else enough // 2
+    while enough - too_few > 1:
+        middle = (too_few + enough) // 2
+        too_few, enough = (too_few, middle) if decide(middle) else (middle, enough)
     return enough

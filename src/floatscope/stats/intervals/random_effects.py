@@ -64,13 +64,13 @@ def random_effects_mean(
     mean = float((weights * values).sum() / total)
     scatter = (weights * (values - mean) ** 2).sum() / (k - 1)
     half = float(scipy.special.stdtrit(k - 1, (1 + level) / 2) * np.sqrt(max(scatter, 1.0) / total))
-    least, most = bounds or (-np.inf, np.inf)
+    floor, ceiling = bounds or (-np.inf, np.inf)
     fixed = 1 / variances
     typical = (k - 1) * fixed.sum() / (fixed.sum() ** 2 - (fixed**2).sum())
     return RandomEffects(
         mean=mean,
-        low=min(max(mean - half, least), mean),
-        high=max(min(mean + half, most), mean),
+        low=min(max(mean - half, floor), mean),
+        high=max(min(mean + half, ceiling), mean),
         tau=float(np.sqrt(between)),
         i2=float(between / (between + typical)),
         units=k,

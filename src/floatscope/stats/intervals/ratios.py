@@ -3,7 +3,7 @@
 import numpy as np
 from jaxtyping import Real
 
-from .student import Interval, both, moments, skewed, varies
+from .student import Interval, flatten_pair, moments, skewed, varies
 
 
 def ratio(
@@ -16,20 +16,22 @@ def ratio(
     are NaN if a mean is not above 0, or would not be without some single example: such a ratio could be
     anything, and `difference` is the better question.
     """
-    one, two, rest = both(a, b)
-    absent = np.isnan(one) | np.isnan(two)
-    one, two = (np.where(absent, np.nan, x) for x in (one, two))
+    first, second, shape = flatten_pair(a, b)
+    absent = np.isnan(first) | np.isnan(second)
+    first, second = (np.where(absent, np.nan, x) for x in (first, second))
     n = (~absent).sum(0)
-    (total, left), (total_b, left_b) = ((t := np.nansum(x, 0), t - x) for x in (one, two))
+    (total, reduced), (total_b, reduced_b) = (
+        (t := np.nansum(x, 0), t - x) for x in (first, second)
+    )
     positive = (n > 1) & (total > 0) & (total_b > 0)
-    positive &= (absent | (left > 0)).all(0) & (absent | (left_b > 0)).all(0)
+    positive &= (absent | (reduced > 0)).all(0) & (absent | (reduced_b > 0)).all(0)
     with np.errstate(invalid="ignore", divide="ignore"):
         value = total / total_b
         logarithm = np.log(np.where(positive, value, 1.0))
-        without = np.log(np.where(positive, left / left_b, np.nan))
+        without = np.log(np.where(positive, reduced / reduced_b, np.nan))
         influence = (n - 1) * (np.nansum(without, 0) / n - without)
     _, error, skewness, count = moments(influence)
     positive &= varies(influence)
     ends = skewed(logarithm, error, skewness, count - 1, level)
     low, high = (np.where(positive, np.exp(end), np.nan) for end in ends)
-    return value.reshape(rest), low.reshape(rest), high.reshape(rest)
+    return value.reshape(shape), low.reshape(shape), high.reshape(shape)

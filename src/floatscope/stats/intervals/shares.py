@@ -22,7 +22,7 @@ def share(successes: Counts, n: Counts, *, level: float = 0.95) -> tuple[Cells, 
     and of right answers lie: at a nominal 95 % it covers a share of 0.98 in 85 % of samples of 8, and a
     share of 0.95 in 92.5 % of samples of 20. NaN for n = 0.
     """
-    (k, n), shape = _together(successes, n)
+    (k, n), shape = _broadcast(successes, n)
     tail = (1 - level) / 2
     with np.errstate(invalid="ignore", divide="ignore"):
         value = k / n
@@ -35,24 +35,24 @@ def share(successes: Counts, n: Counts, *, level: float = 0.95) -> tuple[Cells, 
             scipy.special.betaincinv(inside + 1, np.maximum(n - inside, 1e-12), 1 - tail),
             1.0,
         )
-    none = ~(n > 0)
+    empty = ~(n > 0)
     # Successes that are not whole can put an end on the wrong side of the share itself.
     low, high = np.minimum(low, value), np.maximum(high, value)
-    ends = (value, np.where(none, np.nan, low), np.where(none, np.nan, high))
+    ends = (value, np.where(empty, np.nan, low), np.where(empty, np.nan, high))
     return ends[0].reshape(shape), ends[1].reshape(shape), ends[2].reshape(shape)
 
 
 def paired_shares(
-    more: Counts, fewer: Counts, n: Counts, *, level: float = 0.95
+    only_first: Counts, only_second: Counts, n: Counts, *, level: float = 0.95
 ) -> tuple[Cells, Cells, Cells]:
-    """Compute (more − fewer) / n for pairs of yes and no, with Tango's score interval (Stat. Med. 17, 1998).
+    """Compute the difference of paired shares, with Tango's score interval (Stat. Med. 17, 1998).
 
-    `more` counts pairs where only the first is yes, `fewer` pairs where only the second is, n all pairs.
-    Published with a normal quantile; here it is Student's with n − 1 degrees of freedom, because with the
-    normal quantile 40 pairs, a fifth of them discordant to one side, are covered in 92.8 % instead of 95
-    %.
+    The value is (only_first − only_second) / n. `only_first` counts the pairs in which only the first is
+    yes, `only_second` those in which only the second is, and n all pairs. Tango uses a normal quantile. Here
+    it is Student's with n − 1 degrees of freedom, because with the normal quantile the coverage of 40 pairs,
+    a fifth of them discordant to one side, is 92.8 % instead of 95 %.
     """
-    (b, c, n), shape = _together(more, fewer, n)
+    (b, c, n), shape = _broadcast(only_first, only_second, n)
     several = n > 1
     count = np.where(several, n, 2.0)
     low, high = score_limits(b, c, count, scipy.special.stdtrit(count - 1, (1 + level) / 2))
@@ -64,9 +64,9 @@ def paired_shares(
 
 def score_limits(b: Cells, c: Cells, n: Cells, quantile: Cells | float) -> tuple[Cells, Cells]:
     """Return the differences below and above the observed one whose score equals the quantile."""
-    found, ends = (b - c) / n, np.ones_like(n)
-    low = _crossing(b, c, n, quantile, -ends, found)
-    return low, _crossing(b, c, n, -quantile, found, ends)
+    observed, ends = (b - c) / n, np.ones_like(n)
+    low = _crossing(b, c, n, quantile, -ends, observed)
+    return low, _crossing(b, c, n, -quantile, observed, ends)
 
 
 def _crossing(
@@ -90,7 +90,7 @@ def _score(b: Cells, c: Cells, n: Cells, difference: Cells) -> Cells:
     return np.asarray((b - c - n * difference) / np.sqrt(np.maximum(variance, 1e-30)))
 
 
-def _together(*counts: Counts) -> tuple[list[Float[np.ndarray, " cells"]], tuple[Any, ...]]:
+def _broadcast(*counts: Counts) -> tuple[list[Float[np.ndarray, " cells"]], tuple[Any, ...]]:
     """Broadcast counts to one shape; return them flattened, and the shape."""
     arrays = np.broadcast_arrays(*(np.asarray(x, dtype=np.float64) for x in counts))
     return [x.ravel() for x in arrays], arrays[0].shape

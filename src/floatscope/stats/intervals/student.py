@@ -33,12 +33,12 @@ def skewed(
     (lognormal, n = 8: 93.7 % against 89.4 %) and draws nothing.
     """
     quantile = scipy.special.stdtrit(np.maximum(free, 1), (1 + level) / 2)
-    low = value - np.maximum(_turned_back(quantile, skewness), quantile) * error
-    high = value - np.minimum(_turned_back(-quantile, skewness), -quantile) * error
+    low = value - np.maximum(_untransformed(quantile, skewness), quantile) * error
+    high = value - np.minimum(_untransformed(-quantile, skewness), -quantile) * error
     return low, high
 
 
-def _turned_back(limit: Cells, skewness: Cells) -> Cells:
+def _untransformed(limit: Cells, skewness: Cells) -> Cells:
     """Return the limit of t for a limit of the skewness-free statistic."""
     straight = abs(skewness) < 1e-7
     safe = np.where(straight, 1.0, skewness)
@@ -52,15 +52,15 @@ def moments(flat: Float[np.ndarray, "n c"]) -> tuple[Cells, Cells, Cells, Cells]
     A few values of a skewed distribution look less skewed than it is: Fisher's adjusted coefficient is
     raised by Hazen's factor 1 + 8.5/n (Flood Flows, 1930).
     """
-    there = ~np.isnan(flat)
-    n = there.sum(0).astype(float)
+    present = ~np.isnan(flat)
+    n = present.sum(0).astype(float)
     with np.errstate(invalid="ignore", divide="ignore"):
-        value = np.where(there, flat, 0.0).sum(0) / n
-        apart = np.where(there, flat - value, 0.0)
-        second, third = (apart**2).sum(0) / n, (apart**3).sum(0) / n
+        value = np.where(present, flat, 0.0).sum(0) / n
+        deviation = np.where(present, flat - value, 0.0)
+        second, third = (deviation**2).sum(0) / n, (deviation**3).sum(0) / n
         error = np.sqrt(second / (n - 1))
-        raised = np.sqrt(n * (n - 1)) / (n - 2) * (1 + 8.5 / n)
-        skewness = third / second**1.5 * raised / np.sqrt(n)
+        correction = np.sqrt(n * (n - 1)) / (n - 2) * (1 + 8.5 / n)
+        skewness = third / second**1.5 * correction / np.sqrt(n)
     return value, error, np.where((n > 2) & (second > 0), skewness, 0.0), n
 
 
@@ -69,29 +69,30 @@ def flattened(
 ) -> tuple[Float[np.ndarray, "n c"], tuple[int, ...]]:
     """Reshape to examples × cells; return that and the shape of the cells."""
     values = np.asarray(values, dtype=np.float64)
-    rest = values.shape[1:]
-    return values.reshape(len(values), math.prod(rest)), rest
+    shape = values.shape[1:]
+    return values.reshape(len(values), math.prod(shape)), shape
 
 
-def both(
+def flatten_pair(
     a: Real[np.ndarray, "n *rest"], b: Real[np.ndarray, "n *rest"]
 ) -> tuple[Float[np.ndarray, "n c"], Float[np.ndarray, "n c"], tuple[int, ...]]:
     """Flatten two arrays that must have the same shape."""
-    (one, rest), (two, other) = flattened(a), flattened(b)
-    if one.shape != two.shape or rest != other:
+    (first, shape), (second, other_shape) = flattened(a), flattened(b)
+    if first.shape != second.shape or shape != other_shape:
         raise UsageError(
-            f"expected pairs, got {len(one)} and {len(two)} examples of shapes {rest} and {other}",
+            f"expected pairs, got {len(first)} and {len(second)} examples of shapes {shape} and "
+            f"{other_shape}",
             "Pair them by id first.",
         )
-    return one, two, rest
+    return first, second, shape
 
 
 def varies(flat: Float[np.ndarray, "n c"]) -> Bool[np.ndarray, " c"]:
     """Return the columns whose values differ by more than rounding."""
-    there = ~np.isnan(flat)
-    top = np.where(there, flat, -np.inf).max(0, initial=-np.inf)
-    bottom = np.where(there, flat, np.inf).min(0, initial=np.inf)
-    size = np.where(there, abs(flat), 0.0).max(0, initial=0.0)
-    several = there.sum(0) > 1
-    apart = np.where(several, top, 0) - np.where(several, bottom, 0)
-    return np.asarray(several & (apart > _ALIKE * size))
+    present = ~np.isnan(flat)
+    top = np.where(present, flat, -np.inf).max(0, initial=-np.inf)
+    bottom = np.where(present, flat, np.inf).min(0, initial=np.inf)
+    size = np.where(present, abs(flat), 0.0).max(0, initial=0.0)
+    several = present.sum(0) > 1
+    extent = np.where(several, top, 0) - np.where(several, bottom, 0)
+    return np.asarray(several & (extent > _ALIKE * size))

@@ -19,7 +19,7 @@ from ...measures.result import Result
 from ...plots import Figure, headline, panels
 from ...sequences.prompt import Encoded
 from ...tasks.record import Record
-from .base import Desk, Experiment, Unusable
+from .base import Experiment, ExperimentContext, Unusable
 
 if TYPE_CHECKING:
     from ...interventions.swapping import Swap
@@ -53,12 +53,12 @@ class AnswerTracing(Experiment):
         "tokens": "tokens",
     }
 
-    def ask(self, desk: Desk, index: int, prepared: Any) -> xr.Dataset:
+    def ask(self, context: ExperimentContext, index: int, prepared: Any) -> xr.Dataset:
         from ...interventions.swapping import CLEAN, Swap
 
-        model = desk.model
-        right, wrong, answer = self._pair(desk, index)
-        masks = len(answer) if model.mask_id is None else desk.length
+        model = context.model
+        right, wrong, answer = self._pair(context, index)
+        masks = len(answer) if model.mask_id is None else context.length
         places = grouped(right, wrong, masks, model.shift)
         stride = -(-model.n_layers // LAYERS)
         layers = list(range(0, model.n_layers, stride))
@@ -66,22 +66,24 @@ class AnswerTracing(Experiment):
             Swap((layer,), places[name]) for layer in layers for name in GROUPS if places[name]
         ]
         ends = {*places[SPAN], *places[ANSWER]}
-        rest = tuple(p for some in places.values() for p in some if p not in ends)
-        every = tuple(range(model.n_layers))
-        swaps = [*swaps, Swap(every, rest, into=CLEAN)] if desk.trained else []
-        steps = desk.sampler.n_steps
+        clean_positions = tuple(
+            p for positions in places.values() for p in positions if p not in ends
+        )
+        all_layers = tuple(range(model.n_layers))
+        swaps = [*swaps, Swap(all_layers, clean_positions, into=CLEAN)] if context.trained else []
+        steps = context.sampler.n_steps
         restored, gap = np.zeros((steps, len(layers), len(GROUPS))), np.zeros(steps)
         direct = clean = 0.0
-        there = [(a, b) for a in range(len(layers)) for b, g in enumerate(GROUPS) if places[g]]
-        for step, canvas, revealed in _states(desk, right, answer):
-            score = self._scores(desk, (right, wrong), canvas, revealed, swaps)
+        cells = [(a, b) for a in range(len(layers)) for b, g in enumerate(GROUPS) if places[g]]
+        for step, canvas, revealed in _states(context, right, answer):
+            score = self._scores(context, (right, wrong), canvas, revealed, swaps)
             gap[step] += score[0] - score[1]
             clean += score[0]
             if swaps:
                 direct += score[-1] - score[1]
-                for place, value in zip(there, score[2:-1] - score[1], strict=True):
+                for place, value in zip(cells, score[2:-1] - score[1], strict=True):
                     restored[step, *place] += value
-            desk.tick()
+            context.tick()
         scalars = {"log_p": clean / len(answer), "tokens": float(len(answer))}
         scalars |= {"direct": direct} if swaps else {}
         values: dict[str, Any] = {name: ((), value) for name, value in scalars.items()}
@@ -92,27 +94,30 @@ class AnswerTracing(Experiment):
             coords |= {"layer": layers, "group": list(GROUPS)}
         return xr.Dataset(values, coords)
 
-    def _pair(self, desk: Desk, index: int) -> tuple[Encoded, Encoded, list[int]]:
+    def _pair(self, context: ExperimentContext, index: int) -> tuple[Encoded, Encoded, list[int]]:
         """Return the prompt, the prompt with another answer in its passages, and the gold answer's tokens."""
-        record = desk.record(index)
+        record = context.record(index)
         if record.gold is None:
             raise Unusable("it marks no gold passage")
-        own = record.answers[0]
-        if corrupted(record, own, own + "x").passages[record.gold] == record.passages[record.gold]:
-            raise Unusable(f"its gold passage does not contain the answer {own!r} literally")
-        right = desk.encoded(record)
-        for other in desk.records[index + 1 :] + desk.records[:index]:
+        answer = record.answers[0]
+        if (
+            corrupted(record, answer, answer + "x").passages[record.gold]
+            == record.passages[record.gold]
+        ):
+            raise Unusable(f"its gold passage does not contain the answer {answer!r} literally")
+        right = context.encoded(record)
+        for other in context.records[index + 1 :] + context.records[:index]:
             text = other.answers[0]
-            if text.lower() in (one.lower() for one in record.answers):
+            if text.lower() in (alias.lower() for alias in record.answers):
                 continue
-            wrong = desk.encoded(corrupted(record, own, text))
+            wrong = context.encoded(corrupted(record, answer, text))
             if len(wrong.ids) == len(right.ids) and wrong.regions == right.regions:
-                return right, wrong, list(desk.masked(index, right).answer)
+                return right, wrong, list(context.masked(index, right).answer)
         raise Unusable("no other question has an answer of as many tokens")
 
     def _scores(
         self,
-        desk: Desk,
+        context: ExperimentContext,
         prompts: tuple[Encoded, Encoded],
         canvas: list[int],
         revealed: dict[int, int],
@@ -124,32 +129,32 @@ class AnswerTracing(Experiment):
         from ...decode.score import log_p
         from ...interventions.swapping import patched_each
 
-        model, start = desk.model, len(prompts[0].ids)
+        model, start = context.model, len(prompts[0].ids)
         rows = [start + place - model.shift for place in revealed]
         clean, wrong = ([*prompt.ids, *canvas] for prompt in prompts)
         logits = patched_each(model, clean, wrong, swaps, rows)
         target = torch.tensor([*revealed.values()], device=logits.device)
         with torch.inference_mode():
             p = log_p(model, logits, target.expand(logits.shape[:2])).double()
-        found: np.ndarray = p.sum(-1).cpu().numpy()
-        return found
+        scores: np.ndarray = p.sum(-1).cpu().numpy()
+        return scores
 
     def plot(self, result: Result) -> Figure:
         """Draw the shares of the gap that one patch restores: by layer and group, and by step and layer."""
         data = shares(result)
-        look: Any = {"cmap": "PuOr_r", "vmin": -1, "vmax": 1, "aspect": "auto"}
+        style: Any = {"cmap": "PuOr_r", "vmin": -1, "vmax": 1, "aspect": "auto"}
         with panels(1, 3, width=2.9, height=2.5) as (figure, axes):
             where, *when = axes[0]
-            image = where.imshow(data.sum("step").transpose("group", "layer"), **look)
+            image = where.imshow(data.sum("step").transpose("group", "layer"), **style)
             where.set_yticks(range(len(GROUPS)), GROUPS)
             where.set_title("where: all steps")
             for axis, group in zip(when, (SPAN, ANSWER), strict=True):
-                axis.imshow(data.sel(group=group).transpose("step", "layer"), **look)
+                axis.imshow(data.sel(group=group).transpose("step", "layer"), **style)
                 axis.set(title=f"when: {group}", ylabel="step")
                 axis.yaxis.get_major_locator().set_params(integer=True)
             for axis in axes[0]:
-                every = slice(None, None, 1 + (data.sizes["layer"] > 8))
-                axis.set_xticks(range(data.sizes["layer"])[every], data["layer"].values[every])
+                ticks = slice(None, None, 1 + (data.sizes["layer"] > 8))
+                axis.set_xticks(range(data.sizes["layer"])[ticks], data["layer"].values[ticks])
                 axis.set_xlabel("layer")
             figure.colorbar(image, ax=when[-1], label="share of the gap")
             headline(figure, f"{result.model}, n = {result.n}: patched into the corrupted run")
@@ -163,9 +168,9 @@ def shares(result: Result) -> xr.DataArray:
 
 def corrupted(record: Record, right: str, wrong: str) -> Record:
     """Return the record with another answer wherever its passages contain this one as separate words."""
-    whole = re.compile(rf"(?<!\w){re.escape(right)}(?!\w)")
+    pattern = re.compile(rf"(?<!\w){re.escape(right)}(?!\w)")
     passages = (
-        replace(passage, text=whole.sub(lambda _: wrong, passage.text))
+        replace(passage, text=pattern.sub(lambda _: wrong, passage.text))
         for passage in record.passages
     )
     return record.with_passages(tuple(passages))
@@ -175,10 +180,12 @@ def grouped(right: Encoded, wrong: Encoded, answer: int, shift: int) -> dict[str
     """Assign every position of prompt and answer to one group; the span is where the two prompts differ."""
     start = len(right.ids)
     groups: dict[str, list[int]] = {name: [] for name in GROUPS}
-    for at, (one, two, region) in enumerate(zip(right.ids, wrong.ids, right.regions, strict=True)):
-        if at >= start - shift:
+    for position, (right_id, wrong_id, region) in enumerate(
+        zip(right.ids, wrong.ids, right.regions, strict=True)
+    ):
+        if position >= start - shift:
             name = ANSWER
-        elif one != two:
+        elif right_id != wrong_id:
             name = SPAN
         elif region == right.gold:
             name = GOLD
@@ -186,13 +193,13 @@ def grouped(right: Encoded, wrong: Encoded, answer: int, shift: int) -> dict[str
             name = PASSAGES
         else:
             name = QUESTION if region == "question" else TEMPLATE
-        groups[name].append(at)
+        groups[name].append(position)
     groups[ANSWER] += range(start, start + answer)
     return {name: tuple(places) for name, places in groups.items()}
 
 
 def _states(
-    desk: Desk, prompt: Encoded, answer: list[int]
+    context: ExperimentContext, prompt: Encoded, answer: list[int]
 ) -> list[tuple[int, list[int], dict[int, int]]]:
     """Return each step that reveals part of the answer: the text after the prompt, and the tokens by place.
 
@@ -200,20 +207,23 @@ def _states(
     it, or at the beginning; other places hold what was decoded. A place that the decoding left masked is
     revealed at the last step. The steps of a causal model are its tokens.
     """
-    model = desk.model
+    model = context.model
     if model.mask_id is None:
         return [(i, answer, {i: token}) for i, token in enumerate(answer)]
-    decoding = model.generate(prompt, desk.sampler)
+    decoding = model.generate(prompt, context.sampler)
     change, final = decoding.change[:, len(prompt.ids) :], decoding.answer_ids
     starts = range(len(final) - len(answer) + 1)
     start = next((s for s in starts if final[s : s + len(answer)] == answer), 0)
     gold = {start + i: token for i, token in enumerate(answer)}
-    last = desk.sampler.n_steps - 1
-    when = [int(steps[-1]) if len(steps := np.flatnonzero(one == 1)) else last for one in change.T]
+    last = context.sampler.n_steps - 1
+    when = [
+        int(steps[-1]) if len(steps := np.flatnonzero(changes == 1)) else last
+        for changes in change.T
+    ]
     tokens = [gold.get(place, token) for place, token in enumerate(final)]
     states = []
     for step in sorted({when[place] for place in gold}):
         canvas = [t if w < step else model.mask_id for t, w in zip(tokens, when, strict=True)]
-        now = {place: token for place, token in gold.items() if when[place] == step}
-        states.append((step, canvas, now))
+        revealed = {place: token for place, token in gold.items() if when[place] == step}
+        states.append((step, canvas, revealed))
     return states

@@ -1,8 +1,9 @@
 """Base class of experiments, whose fields are their configuration: from a model and questions to a result.
 
-A worker creates a `Desk` for a model, calls `prepare` once, and then calls `ask` for one question after
-another. Each call returns labelled values, like those of a measure of a trace, for the same tables and
-figures. Importing this module does not import torch; code that runs a model is imported where it runs.
+A worker creates an `ExperimentContext` for a model, calls `prepare` once, and then calls `ask` for one
+question after another. Each call returns labelled values, like those of a measure of a trace, for the same
+tables and figures. Importing this module does not import torch; code that runs a model is imported where it
+runs.
 """
 
 from collections.abc import Callable
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from ...decode import AnySampler
     from ...instrument import Model
 
-Tick = Callable[[], None]  # a sign of life
+Tick = Callable[[], None]  # a heartbeat
 
 
 class Unusable(UsageError):
@@ -37,7 +38,7 @@ class Unusable(UsageError):
 
 
 @dataclass(frozen=True, eq=False)
-class Desk:
+class ExperimentContext:
     """A model (trained, or an untrained control), the questions to ask, and how to decode."""
 
     model: "Model"
@@ -46,7 +47,7 @@ class Desk:
     condition: Condition
     records: tuple[Record, ...]
     pool: Pool
-    questions: int  # that are asked; those behind them are for choosing
+    questions: int  # number asked; later records are for choosing
     seed: int = 0
     trained: bool = True
     skip_bad: bool = False  # a prompt that does not fit is left out
@@ -79,24 +80,24 @@ class Desk:
     def masked(self, index: int, prompt: Encoded | None = None) -> MaskedAnswer:
         """Return the gold answer before its first step, as this model would write it."""
         record = self.records[index]
-        own = self.prompt(index) if prompt is None else prompt
-        found = MaskedAnswer.spelled(self.model, own, record.answers[0], self.length)
-        if found is None:
+        encoded = self.prompt(index) if prompt is None else prompt
+        answer = MaskedAnswer.spelled(self.model, encoded, record.answers[0], self.length)
+        if answer is None:
             raise Unusable(f"its answer has more than the {self.length} tokens that are decoded")
-        return found
+        return answer
 
 
 @dataclass(frozen=True)
 class Experiment(Measure):
     """Base class of experiments, which change a running model or what it reads."""
 
-    others: ClassVar[int] = 0  # questions, other than those asked, that `prepare` chooses by
+    choice_questions: ClassVar[int] = 0  # more questions, on which `prepare` chooses
 
-    def prepare(self, desk: Desk) -> Any:
+    def prepare(self, context: ExperimentContext) -> Any:
         """Compute what all questions of a model share; the result may hold tensors, but not the model."""
         return None
 
-    def ask(self, desk: Desk, index: int, prepared: Any) -> xr.Dataset:
+    def ask(self, context: ExperimentContext, index: int, prepared: Any) -> xr.Dataset:
         """Return the values of one question; raise Unusable if it has none."""
         raise TypeError(f"{type(self).__name__} must define ask")
 

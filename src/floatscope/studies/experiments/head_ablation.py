@@ -20,7 +20,7 @@ from ...measures.library.retrieval import RetrievalHeads
 from ...measures.result import Result
 from ...plots import Figure, headline, legend_above, panels
 from ...stats.discoveries import q_values
-from .base import Desk, Experiment, Unusable
+from .base import Experiment, ExperimentContext, Unusable
 from .masked_answer import MaskedAnswer
 
 HEADS = 10  # taken away together; of a small model an eighth of its heads
@@ -56,32 +56,35 @@ class HeadAblation(Experiment):
     heads: int | None = None
     draws: int = 20
     ranked: int | None = None
-    others: ClassVar[int] = 8
+    choice_questions: ClassVar[int] = 8
     units: ClassVar[dict[str, str]] = dict.fromkeys(("loss", "chosen", "matched", "log_p"), "nats")
 
-    def prepare(self, desk: Desk) -> "_Prepared":
+    def prepare(self, context: ExperimentContext) -> "_Prepared":
         from ...interventions.head_outputs import HeadMeans
 
-        model, traces, texts = desk.model, [], []
-        for index in range(desk.questions, desk.questions + self.others):
-            desk.tick()
+        model, traces, texts = context.model, [], []
+        for index in range(context.questions, context.questions + self.choice_questions):
+            context.tick()
             try:
-                prompt = desk.prompt(index)
-                texts.append(list(desk.masked(index, prompt).canvas))
+                prompt = context.prompt(index)
+                texts.append(list(context.masked(index, prompt).canvas))
             except Unusable:
                 continue
-            traces.append(model.trace(prompt, desk.sampler, keep=("rows",)))
+            traces.append(model.trace(prompt, context.sampler, keep=("rows",)))
         if not traces:
             return _Prepared({}, {}, None)
-        found = RetrievalHeads()(traces)
+        retrieval_scores = RetrievalHeads()(traces)
         n_heads = model.n_layers * model.n_heads
         size = min(self.heads or max(1, min(HEADS, n_heads // 8)), n_heads // 2)
         means = HeadMeans.of(model, texts)
         norm = means.norm.cpu().numpy()
-        scores = {name: found[name].transpose("layer", "head").values for name in (EVIDENCE, COPY)}
+        scores = {
+            name: retrieval_scores[name].transpose("layer", "head").values
+            for name in (EVIDENCE, COPY)
+        }
         chosen = {n: strongest(s, size) for n, s in scores.items() if np.isfinite(s).any()}
         retrieval = {head for heads in chosen.values() for head in heads}
-        rng = np.random.default_rng([desk.seed, 17])
+        rng = np.random.default_rng([context.seed, 17])
         sets = {
             name: [heads, *matched_sets(heads, norm, retrieval, self.draws, rng)]
             for name, heads in chosen.items()
@@ -89,54 +92,58 @@ class HeadAblation(Experiment):
         norms = {name: [_mean(norm, heads) for heads in several] for name, several in sets.items()}
         return _Prepared(sets, norms, means)
 
-    def ask(self, desk: Desk, index: int, prepared: "_Prepared") -> xr.Dataset:
+    def ask(self, context: ExperimentContext, index: int, prepared: "_Prepared") -> xr.Dataset:
         sets = prepared.sets
         if EVIDENCE not in sets:
             raise Unusable("no question marks a gold passage by which heads could be chosen")
         n_sets = len(sets[EVIDENCE]) - 1  # the same for every choice
         if n_sets < _LEAST_SETS:
             raise Unusable("the model has too few other heads to compare the retrieval heads with")
-        model = desk.model
-        asked = desk.masked(index)
+        model = context.model
+        answer = context.masked(index)
         where = {"layer": range(model.n_layers), "head": range(model.n_heads)}
-        every = [((layer, head),) for layer in where["layer"] for head in where["head"]]
+        single_heads = [((layer, head),) for layer in where["layer"] for head in where["head"]]
         together = [heads for several in sets.values() for heads in several]
-        ranks = desk.trained and (self.ranked is None or index < self.ranked)
-        lost, clean = self._lost(desk, asked, [*together, *(every if ranks else [])])
+        ranks = context.trained and (self.ranked is None or index < self.ranked)
+        lost, clean = self._lost(context, answer, [*together, *(single_heads if ranks else [])])
         choices: dict[str, np.ndarray] = {}
         for place, name in enumerate(sets):
             choices[name] = lost[place * (1 + n_sets) :][: 1 + n_sets]
-        choices[MEAN], _ = self._lost(desk, asked, sets[EVIDENCE], prepared.means)
+        choices[MEAN], _ = self._lost(context, answer, sets[EVIDENCE], prepared.means)
         values = {
-            "chosen": ("choice", [one[0] for one in choices.values()]),
-            "matched": (("choice", "draw"), [one[1:] for one in choices.values()]),
+            "chosen": ("choice", [by_set[0] for by_set in choices.values()]),
+            "matched": (("choice", "draw"), [by_set[1:] for by_set in choices.values()]),
             "log_p": ((), clean),
         }
         coords: dict[str, Any] = {"choice": list(choices), "draw": range(n_sets)}
-        if desk.trained:
+        if context.trained:
             shape = (model.n_layers, model.n_heads)
-            each = lost[len(together) :] if ranks else np.full(len(every), np.nan)
-            values["loss"] = (("layer", "head"), each.reshape(shape))
+            losses = lost[len(together) :] if ranks else np.full(len(single_heads), np.nan)
+            values["loss"] = (("layer", "head"), losses.reshape(shape))
             coords |= {name: list(places) for name, places in where.items()}
         heads = {name: json.dumps(several[0]) for name, several in sets.items()}
         return xr.Dataset(values, coords, {**heads, NORMS: json.dumps(prepared.norms)})
 
     def _lost(
-        self, desk: Desk, asked: MaskedAnswer, sets: Sequence[Heads], means: Any = None
+        self,
+        context: ExperimentContext,
+        answer: MaskedAnswer,
+        sets: Sequence[Heads],
+        means: Any = None,
     ) -> tuple[Float[np.ndarray, " n"], float]:
         """Return the nats per token lost without each set, and the log-probability with all heads."""
         from ...interventions.branching import ablated_each
 
         to: dict[str, Any] = {} if means is None else {"to": "mean", "reference": means}
-        found: list[float] = []
+        losses: list[float] = []
         clean = np.nan
-        for at in range(0, len(sets), _TOGETHER):
-            some = [(), *sets[at : at + _TOGETHER]]
-            logits = ablated_each(desk.model, asked.canvas, some, asked.rows, **to)
-            clean, *without = asked.per_token(desk.model, logits)
-            found += [clean - one for one in without]
-            desk.tick()
-        return np.array(found), float(clean)
+        for start in range(0, len(sets), _TOGETHER):
+            batch = [(), *sets[start : start + _TOGETHER]]
+            logits = ablated_each(context.model, answer.canvas, batch, answer.rows, **to)
+            clean, *without = answer.per_token(context.model, logits)
+            losses += [clean - log_p for log_p in without]
+            context.tick()
+        return np.array(losses), float(clean)
 
     def summarise(self, examples: Sequence[xr.Dataset], model: str) -> Result:
         """Combine the questions, and test each head."""
@@ -160,16 +167,16 @@ class HeadAblation(Experiment):
             axis = axes[0][0]
             norm = SymLogNorm(top / 100, vmin=-top, vmax=top, base=10)
             image = axis.pcolormesh(loss["layer"], loss["head"], loss, cmap="PuOr_r", norm=norm)
-            found = np.argwhere((result["q"] <= 0.05).transpose("layer", "head").values)
-            marks = {"q ≤ 0.05": (found, "o"), "retrieval heads": (heads_of(result), "x")}
+            significant = np.argwhere((result["q"] <= 0.05).transpose("layer", "head").values)
+            marks = {"q ≤ 0.05": (significant, "o"), "retrieval heads": (heads_of(result), "x")}
             for label, (places, mark) in marks.items():
-                look: Any = {"color": "black", "markersize": 3.5, "linewidth": 0}
-                look |= {"markerfacecolor": "none", "markeredgewidth": 0.8}
+                style: Any = {"color": "black", "markersize": 3.5, "linewidth": 0}
+                style |= {"markerfacecolor": "none", "markeredgewidth": 0.8}
                 points = np.array(places).reshape(-1, 2).T
-                axis.plot(*points, mark, label=label, **look)
+                axis.plot(*points, mark, label=label, **style)
             axis.set(xlabel="layer", ylabel="head")
-            for each in (axis.xaxis, axis.yaxis):
-                each.get_major_locator().set_params(integer=True)
+            for dimension in (axis.xaxis, axis.yaxis):
+                dimension.get_major_locator().set_params(integer=True)
             figure.colorbar(image, ax=axis, label="loss (nats a token)")
             legend_above(axis)
             n = int(result.examples["loss"].notnull().all(["layer", "head"]).sum())
@@ -195,7 +202,7 @@ def matched_sets(
     chosen: Heads,
     norm: Float[np.ndarray, "l h"],
     retrieval: Collection[tuple[int, int]],
-    most: int,
+    max_sets: int,
     rng: np.random.Generator,
 ) -> list[Heads]:
     """Draw sets of other heads whose output norms are near those of the chosen heads.
@@ -208,19 +215,19 @@ def matched_sets(
         chosen: The heads to match.
         norm: Output norm of every head.
         retrieval: Heads that no set may contain.
-        most: Number of sets, if there are enough heads; else as many as there are.
+        max_sets: Number of sets, if there are enough heads; otherwise as many as the heads allow.
         rng: Random generator.
     """
     places = ((int(layer), int(head)) for layer, head in np.ndindex(*norm.shape))
     free = [place for place in places if place not in retrieval]
-    n_sets = min(most, len(free) // len(chosen))
+    n_sets = min(max_sets, len(free) // len(chosen))
     near: list[Heads] = [() for _ in chosen]
     for _ in range(n_sets):
-        for one in rng.permutation(len(chosen)):
-            size = norm[chosen[one]]
+        for index in rng.permutation(len(chosen)):
+            size = norm[chosen[index]]
             nearest = min(free, key=lambda place: abs(norm[place] - size))
             free.remove(nearest)
-            near[one] += (nearest,)
+            near[index] += (nearest,)
     dealt = [[heads[i] for i in rng.permutation(n_sets)] for heads in near]
     return [tuple(heads) for heads in zip(*dealt, strict=True)]
 
@@ -236,8 +243,8 @@ def heads_of(result: Result, choice: str = EVIDENCE) -> list[tuple[int, int]]:
 
 def norms_of(result: Result, choice: str = EVIDENCE) -> tuple[float, float]:
     """Return the mean output norm of the chosen heads, and that of the matched heads."""
-    own, *others = json.loads(result.data.attrs[NORMS])[choice]
-    return own, float(np.mean(others))
+    chosen_norm, *matched_norms = json.loads(result.data.attrs[NORMS])[choice]
+    return chosen_norm, float(np.mean(matched_norms))
 
 
 def paired_p(loss: Float[np.ndarray, "n l h"]) -> Float[np.ndarray, "l h"]:

@@ -29,7 +29,7 @@ class MaskedAnswer:
     answer: tuple[int, ...]
 
     @classmethod
-    def of(
+    def from_ids(
         cls, model: "Model", prompt: Encoded, answer: Sequence[int], length: int
     ) -> "MaskedAnswer":
         start = len(prompt.ids)
@@ -45,17 +45,20 @@ class MaskedAnswer:
         from ...interventions.branching import ablated_each
 
         assert model.tokenizer is not None  # prompts are text
-        ways = (model.tokenizer.encode(one, add_special_tokens=False) for one in (text, f" {text}"))
-        fit = {tuple(map(int, ids)) for ids in ways if 0 < len(ids) <= length}
-        every = [cls.of(model, prompt, ids, length) for ids in sorted(fit)]
-        if len(every) < 2:
-            return every[0] if every else None
+        encodings = (
+            model.tokenizer.encode(spelling, add_special_tokens=False)
+            for spelling in (text, f" {text}")
+        )
+        fit = {tuple(map(int, ids)) for ids in encodings if 0 < len(ids) <= length}
+        candidates = [cls.from_ids(model, prompt, ids, length) for ids in sorted(fit)]
+        if len(candidates) < 2:
+            return candidates[0] if candidates else None
 
-        def likely(one: MaskedAnswer) -> float:
-            logits = ablated_each(model, one.canvas, [()], one.rows)
-            return float(one.per_token(model, logits)[0]) * len(one.answer)
+        def likely(candidate: MaskedAnswer) -> float:
+            logits = ablated_each(model, candidate.canvas, [()], candidate.rows)
+            return float(candidate.per_token(model, logits)[0]) * len(candidate.answer)
 
-        return max(every, key=likely)
+        return max(candidates, key=likely)
 
     def per_token(self, model: "Model", logits: "Tensor") -> Float[np.ndarray, " n"]:
         """Return ln p of the answer per token, in nats, for each of n logits (n, r, v)."""
@@ -66,5 +69,5 @@ class MaskedAnswer:
         target = torch.tensor(self.answer, device=logits.device).expand(logits.shape[:2])
         with torch.inference_mode():
             p = log_p(model, logits, target).double()
-        found: np.ndarray = p.mean(-1).cpu().numpy()
-        return found
+        means: np.ndarray = p.mean(-1).cpu().numpy()
+        return means

@@ -10,12 +10,12 @@ import pandas as pd
 from ...measures.result import Result
 from ...stats.intervals import DIFFERENCES, SHARES
 from ..anchored import names_of
-from ..claim import Check, Claim, Number, above, said, short
+from ..claim import Check, Claim, Number, format_number, format_value, lies_above
 from ..evidence import Evidence
 from ..experiments.base import Experiment
 from ..experiments.head_ablation import COPY, EVIDENCE, MEAN, HeadAblation, heads_of, norms_of
 from ..long_answers import no_answers, no_passages
-from ..numbers import beyond_networks, number
+from ..numbers import number, subtract_controls
 from ..request import Request
 from ..study import Shows, Study
 from ..verdict import CAUSAL, MDM, Rule, judge, other_deltas, vary
@@ -89,7 +89,7 @@ other choices: heads by strict copy score; outputs set to their mean over the ot
         theta = _beyond(result, EVIDENCE, "MDM: retrieval − matched heads")
         untrained = _untrained(controls, EVIDENCE)
         of_arm = _beyond(evidence.result(KEY, arm), EVIDENCE, "ARM: retrieval − matched heads")
-        chosen, others = (
+        chosen, matched = (
             _lost(result, name, f"MDM: without {words}")
             for name, words in (("chosen", "retrieval heads"), ("matched", "matched heads"))
         )
@@ -102,22 +102,24 @@ other choices: heads by strict copy score; outputs set to their mean over the ot
             variants.append(vary(words, NEEDED, _beyond(result, choice, words), other, bar=bar))
         # Far below any guess, untrained log-probabilities go up and down by nats; probabilities do not.
         rule = replace(NEEDED, delta=NATS, unit="nats")
-        words = f"loss in nats, δ = {short(NATS, 'nats')}"
-        here, there = (
+        words = f"loss in nats, δ = {format_value(NATS, 'nats')}"
+        theta_nats, untrained_nats = (
             _beyond(result, EVIDENCE, words, "nats"),
             _untrained(controls, EVIDENCE, "nats"),
         )
-        variants.append(vary(words, rule, here, there, bar))
+        variants.append(vary(words, rule, theta_nats, untrained_nats, bar))
         sentence = ""
-        if result is not None and chosen and others:
-            own, beside = norms_of(result)
+        if result is not None and chosen and matched:
+            chosen_norm, matched_norm = norms_of(result)
             sentence = (
                 f"Without its {len(heads_of(result))} retrieval heads the MDM's answer loses "
-                f"{said(chosen)} per token; without as many other heads of equal output norm, {said(others)} "
-                f"(mean output norms {short(own)} and {short(beside)})."
+                f"{format_number(chosen)} per token; without as many other heads of equal output "
+                f"norm, {format_number(matched)} (mean output norms "
+                f"{format_value(chosen_norm)} and {format_value(matched_norm)})."
             )
         check = Check(
-            "the autoregressive model needs its retrieval heads too", above(of_arm, NEEDED.delta)
+            "the autoregressive model needs its retrieval heads too",
+            lies_above(of_arm, NEEDED.delta),
         )
         return [
             judge(
@@ -127,7 +129,7 @@ other choices: heads by strict copy score; outputs set to their mean over the ot
                 control=untrained,
                 bar=bar,
                 sentence=sentence,
-                numbers=(chosen, others, of_arm),
+                numbers=(chosen, matched, of_arm),
                 checks=(check,) if arm else (),
                 variants=tuple(variants),
             )
@@ -139,25 +141,27 @@ other choices: heads by strict copy score; outputs set to their mean over the ot
             return
         for model, result in evidence.results(KEY).items():
             table = ranking(result)
-            found = table[(table["q"] <= LISTED) & (table["loss"] > 0)]
+            listed = table[(table["q"] <= LISTED) & (table["loss"] > 0)]
             theta = _beyond(result, EVIDENCE, "")
             line = f"{model}: none of {len(table)} heads stands out by itself (q ≤ {LISTED})"
-            if len(found):
-                most = found.iloc[0]
+            if len(listed):
+                top = listed.iloc[0]
                 line = (
-                    f"{model}: {len(found)} of {len(table)} heads each make the answer less likely when "
-                    f"removed (q ≤ {LISTED}), among them {int(found['retrieval'].sum())} of the "
+                    f"{model}: {len(listed)} of {len(table)} heads each make the answer less likely when "
+                    f"removed (q ≤ {LISTED}), among them {int(listed['retrieval'].sum())} of the "
                     f"{len(heads_of(result))} retrieval heads; the largest loss is "
-                    f"{short(most['loss'], 'nats')} per token "
-                    f"[{short(most['low'])}, {short(most['high'])}], without head {most['head']} of layer "
-                    f"{most['layer']}"
+                    f"{format_value(top['loss'], 'nats')} per token "
+                    f"[{format_value(top['low'])}, {format_value(top['high'])}], without head "
+                    f"{top['head']} of layer {top['layer']}"
                 )
             if theta:
-                line += f"; the retrieval heads together cost {said(theta)} more than matched ones"
+                line += f"; the retrieval heads together cost {format_number(theta)} more than matched ones"
             yield f"{line}."
 
     def tables(self, evidence: Evidence) -> dict[str, pd.DataFrame]:
-        frames = [ranking(one).assign(model=name) for name, one in evidence.results(KEY).items()]
+        frames = [
+            ranking(result).assign(model=name) for name, result in evidence.results(KEY).items()
+        ]
         return {RANKING: pd.concat(frames, ignore_index=True)} if frames else {}
 
 
@@ -191,13 +195,13 @@ def _losses(
     """
     if result is None or choice not in result.examples["choice"].values:
         return {}, []
-    of = result.examples[["chosen", "matched"]].sel(choice=choice)
+    losses = result.examples[["chosen", "matched"]].sel(choice=choice)
     log_p = result.examples["log_p"].values
-    sets = [of["chosen"].values, *of["matched"].transpose("draw", "example").values]
+    sets = [losses["chosen"].values, *losses["matched"].transpose("draw", "example").values]
     if unit == "points":
         sets = [1 - np.exp(np.minimum(log_p - lost, 0.0)) for lost in sets]
-    chosen, *others = (dict(zip(names_of(result), lost.tolist(), strict=True)) for lost in sets)
-    return chosen, others
+    chosen, *matched = (dict(zip(names_of(result), lost.tolist(), strict=True)) for lost in sets)
+    return chosen, matched
 
 
 def _beyond(result: Result | None, choice: str, label: str, unit: str = "points") -> Number | None:
@@ -205,33 +209,33 @@ def _beyond(result: Result | None, choice: str, label: str, unit: str = "points"
 
     The chosen heads count as one more set of the matched kind.
     """
-    chosen, others = _losses(result, choice, unit)
+    chosen, matched = _losses(result, choice, unit)
     bounds = SHARES if unit == "points" else None
-    return beyond_networks(
-        chosen, others, label, unit, level=NEEDED.level, bounds=bounds, most_free=FREE
+    return subtract_controls(
+        chosen, matched, label, unit, level=NEEDED.level, bounds=bounds, most_free=FREE
     )
 
 
 def _untrained(controls: Sequence[Result], choice: str, unit: str = "points") -> Number | None:
-    """Return the same for a further untrained network, if several controls show where it would be."""
+    """Return the same difference for one further untrained network, estimated from several controls."""
     negative = []
     for result in controls:
-        chosen, others = _losses(result, choice, unit)
-        negative.append({n: float(np.mean([o[n] for o in others])) - x for n, x in chosen.items()})
-    nothing = dict.fromkeys((name for one in negative for name in one), 0.0)
-    found = beyond_networks(nothing, negative, "untrained MDM", unit, level=NEEDED.level)
-    if found is None or unit != "points" or found.low is None or found.high is None:
-        return found
-    low, high = np.clip((found.low, found.high), *DIFFERENCES)
-    return replace(found, low=float(low), high=float(high))
+        chosen, matched = _losses(result, choice, unit)
+        negative.append({n: float(np.mean([o[n] for o in matched])) - x for n, x in chosen.items()})
+    nothing = dict.fromkeys((name for losses in negative for name in losses), 0.0)
+    estimate = subtract_controls(nothing, negative, "untrained MDM", unit, level=NEEDED.level)
+    if estimate is None or unit != "points" or estimate.low is None or estimate.high is None:
+        return estimate
+    low, high = np.clip((estimate.low, estimate.high), *DIFFERENCES)
+    return replace(estimate, low=float(low), high=float(high))
 
 
 def _lost(result: Result | None, name: str, label: str) -> Number | None:
     if result is None:
         return None
     values = result.examples[name].sel(choice=EVIDENCE)
-    each = values.mean("draw") if "draw" in values.dims else values
-    return number(np.asarray(each.values, float), label, "nats")
+    by_question = values.mean("draw") if "draw" in values.dims else values
+    return number(np.asarray(by_question.values, float), label, "nats")
 
 
 def _bar(evidence: Evidence, result: Result | None) -> str:
@@ -244,7 +248,7 @@ def _bar(evidence: Evidence, result: Result | None) -> str:
     p = float(np.exp(result.data["log_p"]))
     if p < FLOOR:
         return (
-            f"The right answer has a probability of {short(p, '%')} per token with all heads, less than "
-            f"{100 * FLOOR:.0f} %: ask questions that the model can answer."
+            f"The right answer has a probability of {format_value(p, '%')} per token with all "
+            f"heads, less than {100 * FLOOR:.0f} %: ask questions that the model can answer."
         )
     return ""

@@ -10,7 +10,7 @@ import numpy as np
 from ...measures.library.order import maps
 from ...measures.result import Result, bounds_of
 from ...plots import Figure
-from ..claim import Check, Claim, Number, above, said
+from ..claim import Check, Claim, Number, format_number, lies_above
 from ..draw import Picture, dots
 from ..evidence import Evidence
 from ..long_answers import LONG, content_tokens, no_answers
@@ -30,7 +30,7 @@ ENDS = Rule(
     f"their number, by confidence and without early stop, beyond its null; answers of {LONG} content "
     "tokens or more",
     delta=-0.05,  # ends first altogether is −0.5: a tenth of that
-    more=False,
+    above=False,
     holds="This diffusion model fills in the beginning and the end of an answer before its middle.",
     refuted="This diffusion model does not fill in the ends of an answer before its middle.",
     models=(MDM,),
@@ -100,17 +100,17 @@ position is revealed. What calibration (2508.13021) wins is the share of right a
         long = _long(order)
         bar = _no_model(evidence) or _too_short(order, long, f"{LONG} content tokens")
         theta = beyond_null(
-            evidence, "boundary_content", "ends − middle", level=ENDS.level, kept=long
+            evidence, "boundary_content", "ends − middle", level=ENDS.level, selected=long
         )
         of_all = partial(beyond_null, evidence, level=ENDS.level)
         any_length = of_all("boundary_content", "ends − middle, answers of any length")
         end_tokens = of_all("boundary", "ends − middle, end tokens counted")
-        along = beyond_null(evidence, "left_to_right_content", "left to right", kept=long)
+        along = beyond_null(evidence, "left_to_right_content", "left to right", selected=long)
         sentence = ""
         if theta:
             sentence = (
                 "Decoding by confidence, the outer fifths of a long answer's content are revealed "
-                f"{said(theta)} of its length later than the middle, beyond a random order "
+                f"{format_number(theta)} of its length later than the middle, beyond a random order "
                 f"(n = {theta.n})."
             )
         return judge(
@@ -120,7 +120,7 @@ position is revealed. What calibration (2508.13021) wins is the share of right a
             bar=bar,
             sentence=sentence,
             numbers=(any_length, end_tokens, along, _length(evidence)),
-            checks=(Check("reveals run from left to right", above(along, 0.0)),),
+            checks=(Check("reveals run from left to right", lies_above(along, 0.0)),),
             variants=(
                 vary("answers of any length", ENDS, any_length),
                 vary("answers of any length, end tokens counted", ENDS, end_tokens),
@@ -131,19 +131,19 @@ position is revealed. What calibration (2508.13021) wins is the share of right a
     def _frequent(self, evidence: Evidence) -> Claim:
         """Decide claim 9b on answers with enough content tokens for a first quarter."""
         order = evidence.order(CONFIDENCE, evidence.mdm)
-        there = np.zeros(0, bool) if order is None else order.examples["trivial"].notnull().values
+        valid = np.zeros(0, bool) if order is None else order.examples["trivial"].notnull().values
         need = "four content tokens of different frequency"
-        bar = _no_model(evidence) or _no_frequencies(evidence) or _too_short(order, there, need)
+        bar = _no_model(evidence) or _no_frequencies(evidence) or _too_short(order, valid, need)
         beyond = partial(beyond_null, evidence, unit="points", level=FREQUENT.level)
         theta = beyond("trivial", "frequent among the first quarter − among all")
-        long = beyond("trivial", f"the same, {LONG} content tokens or more", kept=_long(order))
+        long = beyond("trivial", f"the same, {LONG} content tokens or more", selected=_long(order))
         either = beyond("end_or_trivial", "the same, end tokens counted as frequent")
         ends = beyond_null(evidence, "ends_first", "end tokens first", "points")
         sentence = ""
         if theta:
             sentence = (
                 "Decoding by confidence, frequent tokens are more common among the first quarter of the "
-                f"content than in all of it by {said(theta)} (n = {theta.n})."
+                f"content than in all of it by {format_number(theta)} (n = {theta.n})."
             )
         return judge(
             FREQUENT,
@@ -162,14 +162,16 @@ position is revealed. What calibration (2508.13021) wins is the share of right a
     def _repair(self, evidence: Evidence) -> Claim:
         """Decide claim 9c on right answers."""
         label = "calibrated − confidence, right"
-        theta = evidence.apart(CALIBRATED, CONFIDENCE, evidence.mdm, label, level=REPAIR.level)
+        theta = evidence.accuracy_difference(
+            CALIBRATED, CONFIDENCE, evidence.mdm, label, level=REPAIR.level
+        )
         right = [evidence.right(setting, evidence.mdm) for setting in (CONFIDENCE, CALIBRATED)]
         bar = _no_repair(evidence, right[0])
         sentence = ""
         if right[0] and right[1]:
             sentence = (
-                f"By confidence the MDM answers {said(right[0])} of the questions right, position-"
-                f"calibrated {said(right[1])}."
+                f"By confidence the MDM answers {format_number(right[0])} of the questions right, position-"
+                f"calibrated {format_number(right[1])}."
             )
         return judge(
             REPAIR,
@@ -185,7 +187,9 @@ position is revealed. What calibration (2508.13021) wins is the share of right a
         length = _length(evidence)
         if length is None:
             return []
-        return [f"{evidence.mdm}: answers have {said(length)} of content (n = {length.n})."]
+        return [
+            f"{evidence.mdm}: answers have {format_number(length)} of content (n = {length.n})."
+        ]
 
     def figures(self, evidence: Evidence) -> list[Picture]:
         if evidence.mdm is None:
@@ -226,21 +230,21 @@ def beyond_null(
     unit: str = "",
     *,
     level: float = 0.95,
-    kept: np.ndarray | None = None,
+    selected: np.ndarray | None = None,
 ) -> Number | None:
     """Return a value of the confidence order minus its null; None if no answer has a value.
 
-    `kept` selects the answers that count; all by default.
+    `selected` selects the answers that count; all by default.
     """
     order = evidence.order(CONFIDENCE, evidence.mdm)
     if order is None or not order.examples[value].notnull().any():
         return None
-    each, null = (order.examples[name] for name in (value, f"{value}_null"))
-    ends = bounds_of(each, order.data[value].attrs)
+    values, null = (order.examples[name] for name in (value, f"{value}_null"))
+    ends = bounds_of(values, order.data[value].attrs)
     bounds = None if ends is None else (ends[0] - float(null.max()), ends[1] - float(null.min()))
-    gap = (each - null).values
-    if kept is not None:
-        gap = np.where(kept, gap, np.nan)
+    gap = (values - null).values
+    if selected is not None:
+        gap = np.where(selected, gap, np.nan)
     clusters = (evidence.answers(CONFIDENCE, evidence.mdm) or {}).get("cluster")
     return number(
         gap, label, unit, level=level, null=0.0, bounds=bounds, smooth=True, clusters=clusters
@@ -266,13 +270,13 @@ def _no_model(evidence: Evidence) -> str:
     return "There is no diffusion model in this run: add one with --model."
 
 
-def _too_short(order: Result | None, kept: np.ndarray, need: str) -> str:
+def _too_short(order: Result | None, valid: np.ndarray, need: str) -> str:
     """Say why an order cannot be judged on these answers; "" if it can."""
     if order is None:
         return "No answer was decoded by confidence."
-    if kept.sum() < min(LEAST, max(len(kept), 1)):
+    if valid.sum() < min(LEAST, max(len(valid), 1)):
         return (
-            f"{kept.sum()} of {len(kept)} answers have {need}, and the claim needs {LEAST}: test it with "
+            f"{valid.sum()} of {len(valid)} answers have {need}, and the claim needs {LEAST}: test it with "
             f"{LONG_TEXT}."
         )
     return ""

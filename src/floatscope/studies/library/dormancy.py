@@ -10,7 +10,7 @@ from ...measures import ExtremeTokens, switching
 from ...measures.base import Measure
 from ...measures.result import Result
 from ...stats.discoveries import at_least, benjamini_hochberg
-from ..claim import Check, Claim, Number, above, said
+from ..claim import Check, Claim, Number, format_number, lies_above
 from ..evidence import Evidence
 from ..long_answers import one_domain
 from ..numbers import overall, third
@@ -37,7 +37,7 @@ DRAIN = Rule(
     "norm of the value at the MDM's anchors over the median of the other keys, mean over layers",
     delta=0.8,
     unit="×",
-    more=False,
+    above=False,
     untrained=True,
     holds="What this diffusion model's anchors hand on is small beside what other tokens hand on.",
     refuted="What this diffusion model's anchors hand on is not small beside what other tokens hand on.",
@@ -120,24 +120,24 @@ drain = |W_O v| at anchors / median of the other keys; peak = the same of the re
         bar = "" if evidence.mdm else NO_MDM
         theta = overall(mdm, "drain", "MDM: value norm, anchors over others", "×", level=level)
         control = overall(untrained, "drain", "untrained: value norm", "×", level=level)
-        beside = overall(arm, "drain", "ARM: value norm, anchors over others", "×", level=level)
+        arm_drain = overall(arm, "drain", "ARM: value norm, anchors over others", "×", level=level)
         variants = [*other_deltas(DRAIN, theta, control, bar)]
-        for which in ("first", "last"):
-            of = f"{which} third of the layers"
-            asked = ("drain", of, "×", third(mdm, which))
-            one = overall(mdm, *asked, level=level)
-            other = overall(untrained, *asked, level=level)
-            variants.append(vary(of, DRAIN, one, other, bar))
+        for part in ("first", "last"):
+            label = f"{part} third of the layers"
+            arguments = ("drain", label, "×", third(mdm, part))
+            part_theta = overall(mdm, *arguments, level=level)
+            other = overall(untrained, *arguments, level=level)
+            variants.append(vary(label, DRAIN, part_theta, other, bar))
         if evidence.arm:
             networks = evidence.controls(key, evidence.arm)
             untrained_arm = overall(networks, "drain", "", "×", level=level)
-            variants.append(vary("the ARM instead", DRAIN, beside, untrained_arm))
+            variants.append(vary("the ARM instead", DRAIN, arm_drain, untrained_arm))
         peaks = {
             kind: overall(result, "peak", f"{kind}: residual norm, anchors over others", "×")
             for kind, result in (("MDM", mdm), ("ARM", arm))
         }
         checks = [
-            Check(f"{kind}: residuals at anchors are larger", above(peak, 1.0))
+            Check(f"{kind}: residuals at anchors are larger", lies_above(peak, 1.0))
             for kind, peak in peaks.items()
             if peak
         ]
@@ -149,9 +149,9 @@ drain = |W_O v| at anchors / median of the other keys; peak = the same of the re
             bar=bar,
             sentence=_side_by_side(
                 "The norm of an anchor's value over the others' median",
-                {"MDM": theta, "ARM": beside},
+                {"MDM": theta, "ARM": arm_drain},
             ),
-            numbers=(beside, *peaks.values()),
+            numbers=(arm_drain, *peaks.values()),
             checks=tuple(checks),
             variants=tuple(variants),
         )
@@ -168,14 +168,14 @@ drain = |W_O v| at anchors / median of the other keys; peak = the same of the re
 
     def findings(self, evidence: Evidence) -> Iterator[str]:
         for model in evidence.models:
-            rest = [
+            dormant = [
                 overall(evidence.result("dormancy", model, d), "dormant", "", "%")
                 for d in (QUESTIONS, PROSE)
             ]
-            if rest[0] and rest[1]:
+            if dormant[0] and dormant[1]:
                 yield (
-                    f"{model}: a head is dormant in {said(rest[0])} of cases over questions and "
-                    f"{said(rest[1])} over prose."
+                    f"{model}: a head is dormant in {format_number(dormant[0])} of cases on questions and in "
+                    f"{format_number(dormant[1])} on prose."
                 )
 
 
@@ -192,20 +192,22 @@ def crossing_heads(
     data = switching(domains, threshold=threshold)
     p_crosses, p_stays = (data[name].values.ravel() for name in ("p_crosses", "p_stays"))
     heads, error = p_crosses.size, (1 - SWITCH.level) / 2
-    least, most = at_least(p_crosses, error), heads - at_least(p_stays, error)
-    listed = int(np.clip(benjamini_hochberg(p_crosses).sum(), least, most))
-    low, high = max(0.0, least - 0.5) / heads, min(heads, most + 0.5) / heads
+    least, upper = at_least(p_crosses, error), heads - at_least(p_stays, error)
+    listed = int(np.clip(benjamini_hochberg(p_crosses).sum(), least, upper))
+    low, high = max(0.0, least - 0.5) / heads, min(heads, upper + 0.5) / heads
     n = min(result.n for result in domains.values())
     return Number(label, listed / heads, low, high, 0.0, "%", n, SWITCH.level)
 
 
-def _side_by_side(what: str, numbers: Mapping[str, Number | None]) -> str:
+def _side_by_side(subject: str, numbers: Mapping[str, Number | None]) -> str:
     """Write a sentence with the MDM's number, which decides, and the ARM's."""
-    there = [f"{said(number)} in the {kind}" for kind, number in numbers.items() if number]
-    return f"{what}: {', '.join(there)}. The MDM's number decides." if there else ""
+    clauses = [
+        f"{format_number(number)} in the {kind}" for kind, number in numbers.items() if number
+    ]
+    return f"{subject}: {', '.join(clauses)}. The MDM's number decides." if clauses else ""
 
 
 def _domains(evidence: Evidence, model: str) -> dict[str, Result] | None:
-    every = {d: evidence.result("dormancy", model, d) for d in (QUESTIONS, PROSE)}
-    there = {d: r for d, r in every.items() if r is not None and r.n > 1}
-    return there if len(there) == len(every) else None
+    results = {d: evidence.result("dormancy", model, d) for d in (QUESTIONS, PROSE)}
+    measured = {d: r for d, r in results.items() if r is not None and r.n > 1}
+    return measured if len(measured) == len(results) else None

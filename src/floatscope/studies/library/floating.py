@@ -12,7 +12,7 @@ from ...measures import (
     StrongestKey,
 )
 from ...measures.base import Measure
-from ..claim import Claim, said
+from ..claim import Claim, format_number
 from ..evidence import Evidence
 from ..numbers import overall
 from ..request import Request
@@ -87,10 +87,10 @@ not compared, its layers are."""
     def findings(self, evidence: Evidence) -> Iterator[str]:
         for model in evidence.models:
             place = overall(evidence.result("absorption", model), "first", "", "%")
-            done = overall(evidence.result("absorption-finished", model), "first", "", "%")
+            finished = overall(evidence.result("absorption-finished", model), "first", "", "%")
             count = overall(evidence.result("absorption", model), "anchors", "", "anchors")
-            if place and done and count:
+            if place and finished and count:
                 yield (
-                    f"{model}: position 0 receives {said(place)} of attention while decoding and "
-                    f"{said(done)} on the finished sequence; {said(count)} a layer."
+                    f"{model}: position 0 receives {format_number(place)} of attention while decoding and "
+                    f"{format_number(finished)} on the finished sequence; {format_number(count)} a layer."
                 )

@@ -11,10 +11,10 @@ from ...measures.library.strongest import NAMES
 from ...measures.result import Result
 from ...stats.existence import LEAST, real_layers
 from ...stats.intervals import DIFFERENCES, SHARES
-from ..anchored import by_halves, moves, names_of, together
-from ..claim import Check, Claim, Number, above, said
+from ..anchored import align_prompts, by_halves, count_moves, names_of
+from ..claim import Check, Claim, Number, format_number, lies_above
 from ..evidence import Evidence
-from ..numbers import number, of_networks
+from ..numbers import average_networks, number
 from ..verdict import ARM, MDM, Rule, judge, other_deltas, vary
 
 BINS = 10  # places of a text, in which anchors are the same or not
@@ -62,8 +62,8 @@ def sink(evidence: Evidence, study: str) -> Claim:
     """Decide claim 1."""
     state = "absorption-same"
     bar = "" if evidence.arm and evidence.mdm else _BOTH
-    apart = _first_apart(evidence, state)
-    theta = _points(apart, "position 0, ARM − MDM")
+    difference = _first_apart(evidence, state)
+    theta = _points(difference, "position 0, ARM − MDM")
     control = _of_controls(evidence, state)
     sides = [
         None
@@ -96,10 +96,13 @@ def sink(evidence: Evidence, study: str) -> Claim:
     sentence = ""
     if theta and sides[0] and sides[1]:
         sentence = (
-            f"Position 0 receives {said(sides[0])} of attention in the ARM and {said(sides[1])} in the MDM, "
-            f"reading the same text: a difference of {said(theta)}"
+            f"Position 0 receives {format_number(sides[0])} of attention in the ARM and "
+            f"{format_number(sides[1])} in the MDM, reading the same text: a difference of "
+            f"{format_number(theta)}"
         )
-        sentence += f", against {said(control)} with untrained weights." if control else "."
+        sentence += (
+            f", against {format_number(control)} with untrained weights." if control else "."
+        )
     return judge(
         SINK,
         study,
@@ -108,7 +111,9 @@ def sink(evidence: Evidence, study: str) -> Claim:
         bar=bar,
         sentence=sentence,
         numbers=(*sides, at_first),
-        checks=(Check("the strongest key is position 0 in most layers", above(at_first, 0.5)),),
+        checks=(
+            Check("the strongest key is position 0 in most layers", lies_above(at_first, 0.5)),
+        ),
         variants=tuple(variants),
     )
 
@@ -127,8 +132,8 @@ def _first_apart(
     if results[0] is None or results[1] is None:
         return None
     arm, mdm = (_first(result) for result in results if result is not None)
-    _, at = together(results[0], results[1])
-    return np.asarray(arm[at[0]] - mdm[at[1]])
+    _, rows = align_prompts(results[0], results[1])
+    return np.asarray(arm[rows[0]] - mdm[rows[1]])
 
 
 def _points(values: np.ndarray | None, label: str) -> Number | None:
@@ -139,12 +144,14 @@ def _points(values: np.ndarray | None, label: str) -> Number | None:
 
 def _of_controls(evidence: Evidence, key: str) -> Number | None:
     """Return the share on position 0, ARM − MDM, for untrained weights: an interval for a further network."""
-    found = (_first_apart(evidence, key, seed) for seed in evidence.request.control_seeds)
-    every = [one for one in found if one is not None]
-    if len(every) < 2 or len({len(one) for one in every}) > 1:
+    by_seed = (_first_apart(evidence, key, seed) for seed in evidence.request.control_seeds)
+    differences = [difference for difference in by_seed if difference is not None]
+    if len(differences) < 2 or len({len(difference) for difference in differences}) > 1:
         return None
     label = "position 0, ARM − MDM, untrained"
-    return of_networks(np.stack(every), label, "points", level=SINK.level, bounds=DIFFERENCES)
+    return average_networks(
+        np.stack(differences), label, "points", level=SINK.level, bounds=DIFFERENCES
+    )
 
 
 def _at_first(result: Result, rule: str = "") -> np.ndarray:
@@ -183,46 +190,51 @@ Compare = Callable[
 
 def dispersed(evidence: Evidence, study: str) -> Claim:
     """Decide claim 2."""
-    others = (
+    alternatives = (
         ("each head", "strongest-heads-same", "", _dispersion),
         ("the same position", "strongest-same", "", partial(_dispersion, bins=None)),
     )
-    return _compared(evidence, study, DISPERSED, _dispersion, "disperse over prompts", *others)
+    return _decide_comparison(
+        evidence, study, DISPERSED, _dispersion, "disperse over prompts", *alternatives
+    )
 
 
 def over_layers(evidence: Evidence, study: str) -> Claim:
     """Decide claim 4."""
-    return _compared(evidence, study, LAYERS, _layer_moves, "change from layer to layer")
+    return _decide_comparison(evidence, study, LAYERS, _layer_moves, "change from layer to layer")
 
 
-def _compared(
+def _decide_comparison(
     evidence: Evidence,
     study: str,
     rule: Rule,
     compare: Compare,
     does: str,
-    *others: tuple[str, str, str, Compare],
+    *alternatives: tuple[str, str, str, Compare],
 ) -> Claim:
     """Decide a claim on the difference between the models in the same state, over real anchors."""
     key = "strongest-same"
-    theta, (mdm, arm), there, bar = _at_state(evidence, key, compare)
+    theta, (mdm, arm), layer_counts, bar = _at_state(evidence, key, compare)
     variants = [*other_deltas(rule, theta, bar=bar)]
-    for label, other, how, way in (
+    for label, other, how, comparison in (
         *((f"anchors by {name}", key, name, compare) for name in NAMES),
-        *others,
+        *alternatives,
     ):
-        one, _, _, barred = _at_state(evidence, other, way, how)
-        variants.append(vary(label, rule, one, bar=barred))
+        varied, _, _, barred = _at_state(evidence, other, comparison, how)
+        variants.append(vary(label, rule, varied, bar=barred))
     sentence = ""
     if mdm and arm:
-        sentence = f"Anchors {does}: {said(mdm)} in the MDM, {said(arm)} in the ARM, reading the same text."
+        sentence = (
+            f"Anchors {does}: {format_number(mdm)} in the MDM, {format_number(arm)} in the ARM, "
+            "reading the same text."
+        )
     return judge(
         rule,
         study,
         theta,
         bar=bar,
         sentence=sentence,
-        numbers=(mdm, arm, *there),
+        numbers=(mdm, arm, *layer_counts),
         variants=tuple(variants),
     )
 
@@ -236,30 +248,30 @@ def _at_state(
 
     The bar is the reason why the claim cannot be tested; "" if it can.
     """
-    none = (None, None)
+    unknown = (None, None)
     results = [evidence.result(key, model) for model in (evidence.mdm, evidence.arm)]
     if results[0] is None or results[1] is None:
-        return None, none, none, _BOTH
-    names, _ = together(results[0], results[1])
+        return None, unknown, unknown, _BOTH
+    names, _ = align_prompts(results[0], results[1])
     sides = [_anchors(evidence, key, model, names) for model in (evidence.mdm, evidence.arm)]
     if sides[0] is None or sides[1] is None:
-        return None, none, none, NO_CONTROLS
+        return None, unknown, unknown, NO_CONTROLS
     mdm, arm = sides[0], sides[1]
-    every = np.arange(len(names))
-    there, bar = [], ""
+    indices = np.arange(len(names))
+    layer_counts, bar = [], ""
     for kind, side in (("MDM", mdm), ("ARM", arm)):
-        real = side.real(every, rule)
+        real = side.real(indices, rule)
         label = f"{kind}: layers with a real anchor"
-        there.append(Number(label, float(real.sum()), unit=f"of {real.size}"))
+        layer_counts.append(Number(label, float(real.sum()), unit=f"of {real.size}"))
         if real.sum() < max(2, SOME * real.size) and not bar:
             bar = (
                 f"Only {real.sum()} of {real.size} layers of the {kind} have a real anchor, stronger than in "
                 "untrained networks of equal sharpness: too few to say where anchors are."
             )
     if bar:
-        return None, none, (there[0], there[1]), bar
+        return None, unknown, (layer_counts[0], layer_counts[1]), bar
     theta, of_each = compare(mdm, arm, rule)
-    return theta, of_each, (there[0], there[1]), ""
+    return theta, of_each, (layer_counts[0], layer_counts[1]), ""
 
 
 def _anchors(evidence: Evidence, key: str, model: str | None, names: list[str]) -> Anchors | None:
@@ -269,20 +281,20 @@ def _anchors(evidence: Evidence, key: str, model: str | None, names: list[str]) 
     if result is None or len(controls) < LEAST:
         return None
 
-    def values(of: Result, name: str) -> np.ndarray:
-        at = [names_of(of).index(prompt) for prompt in names]
-        array = of.examples[name]
+    def values(source: Result, name: str) -> np.ndarray:
+        rows = [names_of(source).index(prompt) for prompt in names]
+        array = source.examples[name]
         order = [d for d in ("rule", "example", "layer", "head") if d in array.dims]
         flat = np.asarray(array.transpose(*order).values, float)
         if "rule" in order:
-            return flat[:, at].reshape(len(flat), len(at), -1)
-        return flat[at].reshape(len(at), -1)
+            return flat[:, rows].reshape(len(flat), len(rows), -1)
+        return flat[rows].reshape(len(rows), -1)
 
     return Anchors(
         place=values(result, "place"),
         position=values(result, "position"),
         share=values(result, "share"),
-        controls=np.stack([values(one, "share") for one in controls]),
+        controls=np.stack([values(control, "share") for control in controls]),
         passes=values(result, "passes") > 0.5,
     )
 
@@ -293,15 +305,15 @@ def _layer_moves(
     """Compare moves over layers; layers with a real anchor are chosen on the other half of the prompts."""
     first = np.arange(len(mdm.place)) % 2 == 0
 
-    def of(side: Anchors) -> Float[np.ndarray, " n"]:
-        each = np.full(len(side.place), np.nan)
+    def measure_moves(side: Anchors) -> Float[np.ndarray, " n"]:
+        values = np.full(len(side.place), np.nan)
         for half in (first, ~first):
             real = side.real(np.flatnonzero(~half), rule)
             if half.any() and real.sum() > 1:
-                each[half] = moves(side.place[half][:, real], 1)
-        return each
+                values[half] = count_moves(side.place[half][:, real], 1)
+        return values
 
-    of_mdm, of_arm = of(mdm), of(arm)
+    of_mdm, of_arm = measure_moves(mdm), measure_moves(arm)
     label = "moves over layers, MDM − ARM"
     return (
         number(of_mdm - of_arm, label, "points", level=LAYERS.level, bounds=DIFFERENCES),
@@ -317,7 +329,7 @@ def _dispersion(
 ) -> tuple[Number | None, tuple[Number | None, Number | None]]:
     """Compare dispersion; layers with a real anchor are chosen again in every half of the prompts."""
 
-    def of(side: Anchors) -> Callable[[np.ndarray], float]:
+    def make_statistic(side: Anchors) -> Callable[[np.ndarray], float]:
         where = side.place if bins is None else np.minimum(side.position * bins, bins - 1)
         labels = where.astype(int)
 
@@ -327,7 +339,7 @@ def _dispersion(
 
         return statistic
 
-    of_mdm, of_arm, n = of(mdm), of(arm), len(mdm.place)
+    of_mdm, of_arm, n = make_statistic(mdm), make_statistic(arm), len(mdm.place)
     label = "dispersion over prompts"
     return (
         by_halves(
@@ -344,7 +356,7 @@ def _dispersion(
 def differ(labels: Int[np.ndarray, "n cells"]) -> Float[np.ndarray, " cells"]:
     """Compute the share of pairs of examples with different labels: 1 − Σp² without bias."""
     n, cells = labels.shape
-    most = int(labels.max(initial=0)) + 1
-    counts = np.bincount((labels + most * np.arange(cells)).ravel(), minlength=most * cells)
-    counts = counts.reshape(cells, most)
+    n_labels = int(labels.max(initial=0)) + 1
+    counts = np.bincount((labels + n_labels * np.arange(cells)).ravel(), minlength=n_labels * cells)
+    counts = counts.reshape(cells, n_labels)
     return np.asarray(1 - (counts * (counts - 1)).sum(1) / (n * (n - 1)))

@@ -18,7 +18,7 @@ from ...stats.anchors import RULES
 from ...stats.thirds import thirds as layer_thirds
 from ...trace import Trace
 from ..anchored import names_of
-from ..claim import Check, Claim, Number, above, below, said
+from ..claim import Check, Claim, Number, format_number, lies_above, lies_below
 from ..evidence import Evidence
 from ..numbers import number, overall, third
 from ..request import Request
@@ -86,12 +86,12 @@ def _parts(
     cosine: np.ndarray, norms: np.ndarray, anchor: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the angle and norm parts of the anchors' advantage, (layer, head), from (layer, head, key)."""
-    there = ~np.isnan(cosine)
+    valid = ~np.isnan(cosine)
 
     def sides(values: np.ndarray) -> list[np.ndarray]:
         return [
-            np.where(of, np.nan_to_num(values), 0).sum(-1) / np.maximum(of.sum(-1), 1)
-            for of in (anchor & there, ~anchor & there)
+            np.where(selected, np.nan_to_num(values), 0).sum(-1) / np.maximum(selected.sum(-1), 1)
+            for selected in (anchor & valid, ~anchor & valid)
         ]
 
     (c_a, c_o), (n_a, n_o) = sides(cosine), sides(norms)
@@ -134,22 +134,22 @@ Means over steps and heads; null 0. "First" and "last" are thirds of the layers.
         # Untrained weights whose anchors have no advantage on other prompts earn nothing to exceed.
         rule = NORM if untrained is None or control else replace(NORM, untrained=False)
         checks = (
-            Check("the norm helps in the first third", above(first, 0.0)),
-            Check("it hardly does in the last", below(last, 0.25)),
+            Check("the norm helps in the first third", lies_above(first, 0.0)),
+            Check("it hardly does in the last", lies_below(last, 0.25)),
         )
         sentence = ""
         if first and last:
             sentence = (
                 f"Of the advantage in score that a kind of token has where it is the anchor of other "
-                f"examples, the norm makes up {said(first)} in the first third of the MDM's layers and "
-                f"{said(last)} in the last."
+                f"examples, the norm makes up {format_number(first)} in the first third of the "
+                f"MDM's layers and {format_number(last)} in the last."
             )
         variants = [*other_deltas(rule, theta, control, bar)]
         for label in VARIED:
             by_rule = partial(_by_rule, choice=label)
-            one, _, barred = by_rule(evidence.result(RULED, evidence.mdm))
+            varied, _, barred = by_rule(evidence.result(RULED, evidence.mdm))
             other = _control(evidence.control(RULED, evidence.mdm), by_rule)
-            variants.append(vary(label, NORM, one, other, barred))
+            variants.append(vary(label, NORM, varied, other, barred))
         return [
             judge(
                 rule,
@@ -169,10 +169,11 @@ Means over steps and heads; null 0. "First" and "last" are thirds of the layers.
             result = evidence.result("geometry", model)
             rank = overall(result, "key_rank", "", "%", third(result, "last"))
             if rank:
-                where = "small" if below(rank, 0.5) else "large" if above(rank, 0.5) else "ordinary"
+                size = "small" if lies_below(rank, 0.5) else "ordinary"
+                size = "large" if lies_above(rank, 0.5) else size
                 yield (
-                    f"{model}: in the last third an anchor's key norm is {where}: larger than that of "
-                    f"{said(rank)} of the other keys."
+                    f"{model}: in the last third an anchor's key norm is {size}: larger than that of "
+                    f"{format_number(rank)} of the other keys."
                 )
 
 
@@ -187,14 +188,14 @@ def _by_rule(result: Result | None, choice: str) -> Shares:
     """Compute θ from anchors that a rule finds on the prompts measured."""
     if result is None:
         return NO_MODEL
-    each = np.stack(
+    parts = np.stack(
         [
             result.examples[name].sel(choice=choice).transpose("example", "layer").values[..., None]
             for name in ("angle", "norm")
         ]
     )
-    whole = each.sum(1)
-    return norm_shares(whole, whole[:, None] - each)
+    total = parts.sum(1)
+    return norm_shares(total, total[:, None] - parts)
 
 
 def _control(result: Result | None, theta_of: Callable[[Result], Shares]) -> Number | None:
@@ -203,7 +204,7 @@ def _control(result: Result | None, theta_of: Callable[[Result], Shares]) -> Num
     A network's anchors are chosen among its own heads, independently of other networks. None if no network's
     anchors have an advantage.
     """
-    thetas = [theta for one in _networks(result) if (theta := theta_of(one)[0]) is not None]
+    thetas = [theta for network in _networks(result) if (theta := theta_of(network)[0]) is not None]
     if not thetas:
         return None
     ends = [(t.low, t.high) for t in thetas if t.low is not None and t.high is not None]
@@ -222,48 +223,48 @@ def _networks(result: Result | None) -> Iterator[Result]:
     for name in names_of(result):
         network.append(met[name])
         met[name] += 1
-    for one in range(max(met.values())):
-        examples = result.examples.isel(example=np.array(network) == one)
+    for index in range(max(met.values())):
+        examples = result.examples.isel(example=np.array(network) == index)
         yield replace(result, examples=examples)
 
 
-def norm_shares(whole: np.ndarray, without: np.ndarray) -> Shares:
+def norm_shares(total: np.ndarray, without: np.ndarray) -> Shares:
     """Return the norm's share of all advantage in thirds of the layers, from sums with and without a prompt.
 
     Args:
-        whole: Angle and norm of the advantage, summed over prompts: (2, layer, head).
+        total: Angle and norm of the advantage, summed over prompts: (2, layer, head).
         without: The same without each prompt: (2, prompt, layer, head).
     """
     if without.shape[1] < FEW:
-        bar = f"Choosing anchors on other prompts takes {FEW} of them at least: raise --limit."
+        bar = f"Choosing anchors on other prompts takes at least {FEW} prompts: raise --limit."
         return None, (None, None), bar
-    where = layer_thirds(whole.shape[1])
+    where = layer_thirds(total.shape[1])
 
-    def parts(sums: np.ndarray, which: str) -> np.ndarray:
-        return sums[..., where[which], :].sum((-1, -2))
+    def parts(sums: np.ndarray, part: str) -> np.ndarray:
+        return sums[..., where[part], :].sum((-1, -2))
 
-    for which in where:  # a share of nothing can be anything
-        won = leave_one_out(parts(whole, which).sum(0), parts(without, which).sum(0))
-        if not above(number(won, "advantage"), 0.0):
-            bar = f"Anchors win nothing in the {which} third, on prompts they were not chosen on."
+    for part in where:  # a share of nothing can be anything
+        won = leave_one_out(parts(total, part).sum(0), parts(without, part).sum(0))
+        if not lies_above(number(won, "advantage"), 0.0):
+            bar = f"In the {part} third anchors have no advantage on prompts on which they were not chosen."
             return None, (None, None), bar
     shares = {}
-    for which in where:
-        (angle, norm), (angles, norms) = parts(whole, which), parts(without, which)
-        shares[which] = norm / (angle + norm), norms / (angles + norms)
+    for part in where:
+        (angle, norm), (angles, norms) = parts(total, part), parts(without, part)
+        shares[part] = norm / (angle + norm), norms / (angles + norms)
     first, last = (
-        number(leave_one_out(*shares[which]), f"{which} third: the norm's share", "%")
-        for which in where
+        number(leave_one_out(*shares[part]), f"{part} third: the norm's share", "%")
+        for part in where
     )
-    gap, gaps = (one - other for one, other in zip(*shares.values(), strict=True))
+    gap, gaps = (early - late for early, late in zip(*shares.values(), strict=True))
     label = "the norm's share, first third − last"
     theta = number(leave_one_out(gap, gaps), label, "points", level=NORM.level)
     return theta, (first, last), ""
 
 
-def leave_one_out(whole: float, without: np.ndarray) -> np.ndarray:
-    """Return one value per prompt, with the mean `whole` and the spread of the jackknife's error.
+def leave_one_out(total: float, without: np.ndarray) -> np.ndarray:
+    """Return one value per prompt, with the mean `total` and the spread of the jackknife's error.
 
     The jackknife's correction for bias is left out, because it multiplies a change of anchors by n.
     """
-    return whole - (len(without) - 1) * (without - without.mean())
+    return total - (len(without) - 1) * (without - without.mean())

@@ -8,8 +8,8 @@ import numpy as np
 from ...stats.intervals import DIFFERENCES
 from ...tasks.conditions import Condition
 from ...tasks.world_questions import has_known, passages_of
-from ..claim import Check, Claim, Number, Variant, above, said, short
-from ..draw import Picture, of_answers
+from ..claim import Check, Claim, Number, Variant, format_number, format_value, lies_above
+from ..draw import Picture, draw_answers
 from ..evidence import Evidence
 from ..gains import TWICE, Gains, Unpaired, aligned
 from ..long_answers import no_answers
@@ -55,11 +55,11 @@ them. A difference from 1.5 times has an interval where a ratio of small gains h
     def settings(self, request: Request) -> list[Setting]:
         if no_answers(request):
             return []
-        asked = "" if request.asked_as == "as-is" else f"{request.asked_as},"
+        prefix = "" if request.asked_as == "as-is" else f"{request.asked_as},"
         settings = [
             Setting(CLOSED, "closed-book", questions=request.gain_questions, decides=True),
             Setting(WITH, request.asked_as, questions=request.gain_questions, decides=True),
-            *(Setting(f"gold-{n}", f"{asked}gold={n}") for n in self._places(request)),
+            *(Setting(f"gold-{n}", f"{prefix}gold={n}") for n in self._places(request)),
         ]
         if has_known(request.data):
             settings += [
@@ -77,23 +77,23 @@ them. A difference from 1.5 times has an interval where a ratio of small gains h
     def claims(self, evidence: Evidence) -> list[Claim]:
         rule, models = self.rules[0], (evidence.mdm, evidence.arm)
         tables = [evidence.answers(s, m) for m in models for s in (CLOSED, WITH)]
-        there = [table for table in tables if table is not None]
+        available = [table for table in tables if table is not None]
         bar = no_answers(evidence.request)
         if not bar and None in models:
             missing = "diffusion" if evidence.mdm is None else "autoregressive"
             bar = f"No {missing} model is in the run: add one with --model."
-        elif not bar and len(there) < len(tables):
+        elif not bar and len(available) < len(tables):
             bar = "Questions must be asked without and with passages: give data with passages."
         try:
-            paired = aligned(there) if not bar else []
+            paired = aligned(available) if not bar else []
         except Unpaired as error:
             bar = str(error)
         if bar:
             return [judge(rule, self.name, None, bar=bar, sentence="There is nothing to compare.")]
-        gains = Gains.of(paired)
+        gains = Gains.from_tables(paired)
         cut = evidence.cut_off((CLOSED, WITH), *models)
         bar, theta = cut or gains.bar(), gains.theta()
-        mdm, arm, apart = (
+        mdm, arm, difference = (
             number(values, label, "points", null=0.0, bounds=bounds, clusters=gains.clusters)
             for values, label, bounds in (
                 (gains.mdm, "MDM: gain from passages", DIFFERENCES),
@@ -102,27 +102,27 @@ them. A difference from 1.5 times has an interval where a ratio of small gains h
             )
         )
         checks = tuple(
-            Check(label, None if n is None else above(n, 0.0))
+            Check(label, None if n is None else lies_above(n, 0.0))
             for label, n in (
                 ("the MDM gains", mdm),
                 ("the ARM gains", arm),
-                ("the MDM gains more than the ARM", apart),
+                ("the MDM gains more than the ARM", difference),
             )
         )
         variants = (
             *other_deltas(rule, theta, bar=bar),
             *(_varied(f"{f:g}× instead of {TWICE:g}×", rule, gains, cut, f) for f in (1, 2)),
             *(
-                _varied(name, rule, Gains.of(paired, key), cut)
+                _varied(name, rule, Gains.from_tables(paired, key), cut)
                 for key, name in _SCORES.items()
                 if not np.isnan(paired[0][key]).all()
             ),
             *_by_people(rule, gains, paired[0].get("known"), cut),
         )
-        asked = max(len(table["id"]) for table in there)
+        n_asked = max(len(table["id"]) for table in available)
         sentence = (
             f"Passages raise the share of right answers by {_words(mdm)} in the MDM and {_words(arm)} "
-            f"in the ARM, over {len(gains.mdm)} of {asked} questions."
+            f"in the ARM, over {len(gains.mdm)} of {n_asked} questions."
         )
         return [
             judge(
@@ -131,7 +131,7 @@ them. A difference from 1.5 times has an interval where a ratio of small gains h
                 theta,
                 bar=bar,
                 sentence=sentence,
-                numbers=(mdm, arm, apart),
+                numbers=(mdm, arm, difference),
                 checks=checks,
                 variants=variants,
             )
@@ -142,11 +142,14 @@ them. A difference from 1.5 times has an interval where a ratio of small gains h
             closed, read = (evidence.right(s, model) for s in (CLOSED, WITH))
             if closed is None or read is None:
                 continue
-            line = f"{model}: {said(closed)} right closed-book, {said(read)} with passages"
+            line = f"{model}: {format_number(closed)} right closed-book, {format_number(read)} with passages"
             places = self._sweep(evidence, model)
             if places:
                 values = [n.value for n in places.values()]
-                line += f"; from {short(min(values), '%')} to {short(max(values), '%')} over gold positions"
+                line += (
+                    f"; from {format_value(min(values), '%')} to {format_value(max(values), '%')} "
+                    "over gold positions"
+                )
             yield line + "."
             for setting in (CLOSED, WITH):
                 if note := evidence.cut_note(setting, model):
@@ -155,32 +158,32 @@ them. A difference from 1.5 times has an interval where a ratio of small gains h
                 yield "With passages it is near the ceiling: a gain cannot be larger there."
 
     def _sweep(self, evidence: Evidence, model: str) -> dict[int, Number]:
-        every = {p: evidence.right(f"gold-{p}", model) for p in self._places(evidence.request)}
-        return {p: n for p, n in every.items() if n is not None}
+        shares = {p: evidence.right(f"gold-{p}", model) for p in self._places(evidence.request)}
+        return {p: n for p, n in shares.items() if n is not None}
 
     def figures(self, evidence: Evidence) -> list[Picture]:
         names = [s.name for s in self.settings(evidence.request)]
         if not names:
             return []
         alt = "Share of right answers in every condition, for every model, with 95 % intervals."
-        return [of_answers(evidence, names, "knowledge", "Right answers by condition", alt)]
+        return [draw_answers(evidence, names, "knowledge", "Right answers by condition", alt)]
 
 
 def _words(number: Number | None) -> str:
-    return "an unknown amount" if number is None else said(number)
+    return "an unknown amount" if number is None else format_number(number)
 
 
-def _varied(what: str, rule: Rule, gains: Gains, cut: str, factor: float = TWICE) -> Variant:
+def _varied(label: str, rule: Rule, gains: Gains, cut: str, factor: float = TWICE) -> Variant:
     """Return the verdict with another score, other questions or another factor, under the same bars."""
     other = replace(rule, quantity=f"gain of the MDM − {factor:g} × gain of the ARM")
-    return vary(what, other, gains.theta(factor), bar=cut or gains.bar(factor))
+    return vary(label, other, gains.theta(factor), bar=cut or gains.bar(factor))
 
 
-def _by_people(rule: Rule, gains: Gains, known: np.ndarray | None, cut: str) -> list[Variant]:
+def _by_people(rule: Rule, gains: Gains, is_known: np.ndarray | None, cut: str) -> list[Variant]:
     """Return the verdicts for known and for unseen people, if a run has both."""
-    if known is None:
+    if is_known is None:
         return []
-    groups = {"known people alone": known == True, "unseen people alone": known == False}  # noqa: E712
-    if not all(these.any() for these in groups.values()):
+    groups = {"known people alone": is_known == True, "unseen people alone": is_known == False}  # noqa: E712
+    if not all(members.any() for members in groups.values()):
         return []
-    return [_varied(name, rule, gains.among(these), cut) for name, these in groups.items()]
+    return [_varied(name, rule, gains.among(members), cut) for name, members in groups.items()]

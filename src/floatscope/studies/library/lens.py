@@ -11,10 +11,10 @@ from ...measures import Foresight, LogitLens
 from ...measures.base import Measure
 from ...measures.result import Result
 from ...stats.intervals import DIFFERENCES, SHARES
-from ..claim import Claim, Number, said
+from ..claim import Claim, Number, format_number
 from ..draw import Picture
 from ..evidence import Evidence
-from ..numbers import beyond_networks, number, of_networks, overall
+from ..numbers import average_networks, number, overall, subtract_controls
 from ..request import Request
 from ..study import Shows, Study
 from ..verdict import CAUSAL, MDM, Rule, judge, other_deltas, vary
@@ -81,23 +81,25 @@ not testable: no diffusion model, fewer than two controls, or fewer than two dec
     def claims(self, evidence: Evidence) -> list[Claim]:
         result = evidence.result(FORESIGHT, evidence.mdm)
         controls = evidence.controls(FORESIGHT, evidence.mdm)
-        each = _values(result)
+        by_prompt = _values(result)
         bar = ""
         if evidence.mdm is None:
             bar = "There is no diffusion model in this run: add one with --model."
-        elif len(each) < 2:
+        elif len(by_prompt) < 2:
             bar = (
-                f"Only {len(each)} decodings have a content token that waits for its reveal: decode longer "
-                "answers, in more steps (--length, --steps)."
+                f"Only {len(by_prompt)} decodings have a content token that waits for its reveal: "
+                "decode longer answers, in more steps (--length, --steps)."
             )
         elif len(controls) < 2:
             bar = "There are fewer than two untrained controls in this run: give --controls 5."
 
-        def beyond(label: str, of: Callable[[Result | None], dict[str, float]]) -> Number | None:
-            others = [of(one) for one in controls]
-            return beyond_networks(
-                of(result),
-                others,
+        def beyond(
+            label: str, values_of: Callable[[Result | None], dict[str, float]]
+        ) -> Number | None:
+            networks = [values_of(control) for control in controls]
+            return subtract_controls(
+                values_of(result),
+                networks,
                 label,
                 "points",
                 level=KNOWS.level,
@@ -105,12 +107,14 @@ not testable: no diffusion model, fewer than two controls, or fewer than two dec
             )
 
         theta = beyond("MDM: known beyond other prompts' tokens, − untrained networks", _values)
-        every = [[of.get(name, np.nan) for name in each] for of in map(_values, controls)]
-        untrained = of_networks(
-            np.array(every), "untrained networks: the same difference", "points"
+        by_network = [
+            [values.get(name, np.nan) for name in by_prompt] for values in map(_values, controls)
+        ]
+        untrained = average_networks(
+            np.array(by_network), "untrained networks: the same difference", "points"
         )
-        known = _of(result, "early", "MDM: known before the reveal")
-        null = _of(result, "early_null", "MDM: another prompt's token")
+        before_reveal = _estimate(result, "early", "MDM: known before the reveal")
+        null = _estimate(result, "early_null", "MDM: another prompt's token")
         lens = evidence.result(LENS, evidence.mdm)
         lead = overall(lens, "lead", "MDM: steps committed before the reveal", "steps")
         deep = overall(lens, "commit_layer", "MDM: commitment layer, at the reveal")
@@ -122,10 +126,11 @@ not testable: no diffusion model, fewer than two controls, or fewer than two dec
         ):
             variants.append(vary(label, KNOWS, beyond(label, values), bar=bar))
         sentence = ""
-        if known and null:
+        if before_reveal and null:
             sentence = (
                 f"Before its reveal, a content token is already the arg-max at its position at "
-                f"{said(known)} of the steps; another prompt's token is at {said(null)}."
+                f"{format_number(before_reveal)} of the steps; another prompt's token is at "
+                f"{format_number(null)}."
             )
         return [
             judge(
@@ -134,7 +139,7 @@ not testable: no diffusion model, fewer than two controls, or fewer than two dec
                 theta,
                 bar=bar,
                 sentence=sentence,
-                numbers=(known, null, untrained, lead, deep),
+                numbers=(before_reveal, null, untrained, lead, deep),
                 variants=tuple(variants),
             )
         ]
@@ -160,11 +165,13 @@ not testable: no diffusion model, fewer than two controls, or fewer than two dec
             if layer is None:
                 continue
             line = (
-                f"{model}: a revealed token is the arg-max from layer {said(layer)} on, at its step"
+                f"{model}: a revealed token is the arg-max from layer {format_number(layer)} on, "
+                "at its step"
             )
             if step and lead:
                 line += (
-                    f"; in the last layer from step {said(step)} on, {said(lead)} before its reveal"
+                    f"; in the last layer from step {format_number(step)} on, "
+                    f"{format_number(lead)} before its reveal"
                 )
             yield f"{line}."
 
@@ -176,8 +183,8 @@ def _values(result: Result | None, depth: float = 1.0) -> dict[str, float]:
     examples = result.examples
     if depth == 1.0:
         return _by_prompt(examples["early"] - examples["early_null"])
-    at = round(depth * (examples.sizes["layer"] - 1))
-    return _by_prompt((examples["known"] - examples["known_null"]).isel(layer=at))
+    layer = round(depth * (examples.sizes["layer"] - 1))
+    return _by_prompt((examples["known"] - examples["known_null"]).isel(layer=layer))
 
 
 def _elsewhere(result: Result | None) -> dict[str, float]:
@@ -189,11 +196,11 @@ def _elsewhere(result: Result | None) -> dict[str, float]:
 
 def _by_prompt(values: xr.DataArray) -> dict[str, float]:
     """Return the values by prompt, without NaN."""
-    each = zip(map(str, values["example"].values), map(float, values.values), strict=True)
-    return {name: value for name, value in each if not np.isnan(value)}
+    pairs = zip(map(str, values["example"].values), map(float, values.values), strict=True)
+    return {name: value for name, value in pairs if not np.isnan(value)}
 
 
-def _of(result: Result | None, name: str, label: str) -> Number | None:
+def _estimate(result: Result | None, name: str, label: str) -> Number | None:
     if result is None:
         return None
     return number(

@@ -12,9 +12,9 @@ from ...stats.existence import real_layers
 from ...stats.intervals import Sample
 from ...stats.intervals.student import Interval
 from ...stats.movement import moving_layers
-from ..anchored import together
+from ..anchored import align_prompts
 from ..answer import FRONTIER
-from ..claim import Claim, Number, said
+from ..claim import Claim, Number, format_number
 from ..evidence import Evidence
 from ..long_answers import LONG, at_length, content_tokens
 from ..numbers import number
@@ -91,10 +91,10 @@ Untrained networks of equal sharpness move in nearly every layer: movement says 
                 continue
             move, stay = moved > 0.5, moved <= 0.5
             parts = [
-                f"{some.sum()} layers {does} in most texts (their key has "
-                f"{100 * share[some].mean():.1f} % of the masked rows' attention)"
-                for some, does in ((move, "change their strongest key"), (stay, "keep it"))
-                if some.any()
+                f"{layers.sum()} layers {does} in most texts (their key has "
+                f"{100 * share[layers].mean():.1f} % of the masked rows' attention)"
+                for layers, does in ((move, "change their strongest key"), (stay, "keep it"))
+                if layers.any()
             ]
             yield f"{model}: {'; '.join(parts)}."
 
@@ -102,7 +102,7 @@ Untrained networks of equal sharpness move in nearly every layer: movement says 
 def decide(evidence: Evidence, study: str) -> Claim:
     """Decide claim 3."""
     key = "movement-states"
-    rule, theta, there, bar = _step_moves(evidence, key)
+    rule, theta, anchored, bar = _step_moves(evidence, key)
     result = evidence.result(key, evidence.mdm)
     variants = [*other_deltas(rule, theta, bar=bar)]
     for label, other, half, noise in (
@@ -113,19 +113,20 @@ def decide(evidence: Evidence, study: str) -> Claim:
         ("a layer moves if two thirds of the texts move", key, 2 / 3, False),
         ("every strongest key counts as an anchor", key, 0.5, True),
     ):
-        own, one, _, barred = _step_moves(evidence, other, half, noise)
-        variants.append(vary(label, own, one, bar=barred))
-    sentence, numbers = "", [there]
+        varied_rule, varied, _, barred = _step_moves(evidence, other, half, noise)
+        variants.append(vary(label, varied_rule, varied, bar=barred))
+    sentence, numbers = "", [anchored]
     if theta and result is not None:
         length = content_tokens(result.examples["content"].values)
         moved = result.data["moved"].values
-        most = ", ".join(
+        movers = ", ".join(
             f"{layer} ({100 * moved[layer]:.0f} %)" for layer in np.argsort(-moved)[:4]
         )
         sentence = (
-            f"{said(there) if there else 'None'} layers have a real anchor, and {said(theta)} change it "
-            f"in more than half of the texts. The layers that move in most texts, with or without a "
-            f"real anchor: {most}. {at_length(length)}"
+            f"{format_number(anchored) if anchored else 'None'} layers have a real anchor, and "
+            f"{format_number(theta)} change it in more than half of the texts. The layers that "
+            "move in most texts, with or without a "
+            f"real anchor: {movers}. {at_length(length)}"
         )
         numbers += [_with_frontier(result), length]
     return judge(
@@ -133,7 +134,7 @@ def decide(evidence: Evidence, study: str) -> Claim:
         study,
         theta,
         bar=bar,
-        remedy=_remedy(there, rule),
+        remedy=_remedy(anchored, rule),
         sentence=sentence,
         numbers=tuple(numbers),
         variants=tuple(variants),
@@ -143,18 +144,19 @@ def decide(evidence: Evidence, study: str) -> Claim:
 def _with_frontier(result: Result) -> Number | None:
     """Correlate reference keys with the frontier, mean over the layers that move in most texts."""
     moving = result.data["moved"].values > 0.5
-    each = result.examples["frontier"].transpose("example", "layer").values[:, moving]
-    known = ~np.isnan(each).all(1)
-    return number(np.nanmean(each[known], 1), FRONTIER) if known.any() else None
+    by_text = result.examples["frontier"].transpose("example", "layer").values[:, moving]
+    known = ~np.isnan(by_text).all(1)
+    return number(np.nanmean(by_text[known], 1), FRONTIER) if known.any() else None
 
 
-def _remedy(there: Number | None, rule: Rule) -> str:
+def _remedy(anchored: Number | None, rule: Rule) -> str:
     """Say what would decide if too few layers have a real anchor; more texts would not."""
-    if there is None or there.value >= rule.delta:
+    if anchored is None or anchored.value >= rule.delta:
         return ""
     return (
-        f"{said(there)} layers have an anchor that is stronger than in untrained networks, and the claim "
-        f"needs {rule.delta:.0f}: more texts would not decide, more controls may (--controls 12)."
+        f"{format_number(anchored)} layers have an anchor that is stronger than in untrained "
+        "networks, and the claim needs "
+        f"{rule.delta:.0f}: more texts would not decide, more controls may (--controls 12)."
     )
 
 
@@ -172,7 +174,7 @@ def _step_moves(
         bar = "No diffusion model whose rows see the whole canvas was in the run: add one with --model."
         return STEPS, None, None, bar
     controls = evidence.controls(KEY, evidence.mdm)
-    _, places = together(result, strength, *controls)
+    _, places = align_prompts(result, strength, *controls)
     content = result.examples["content"].values[places[0]]
     moved = result.examples[value].transpose("example", "layer").values[places[0]]
     rule = STEPS.for_layers(moved.shape[1])
@@ -185,15 +187,15 @@ def _step_moves(
     if len(controls) < LEAST:
         return rule, None, None, NO_CONTROLS
     shares = [
-        one.examples["share"].transpose("example", "layer").values[at][counts]
-        for one, at in zip((strength, *controls), places[1:], strict=True)
+        network.examples["share"].transpose("example", "layer").values[rows][counts]
+        for network, rows in zip((strength, *controls), places[1:], strict=True)
     ]
     real = real_layers(shares[0], np.stack(shares[1:]))
-    there = Number("layers with a real anchor", float(real.sum()), unit=f"of {real.size}")
-    known = np.ones_like(real) if noise else real
+    anchored = Number("layers with a real anchor", float(real.sum()), unit=f"of {real.size}")
+    counted = np.ones_like(real) if noise else real
 
     def interval(values: np.ndarray) -> Interval:
-        bounds = moving_layers(values, known, level=STEPS.level, half=half)
+        bounds = moving_layers(values, counted, level=STEPS.level, half=half)
         number, low, high = (np.asarray(x, float) for x in bounds[:3])
         return number, low, high
 
@@ -206,4 +208,4 @@ def _step_moves(
         level=STEPS.level,
         sample=Sample(moved, interval),
     )
-    return rule, theta, there, ""
+    return rule, theta, anchored, ""

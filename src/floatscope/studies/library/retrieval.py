@@ -48,7 +48,7 @@ Null of the count: heads whose strongest key is drawn at random from what the ro
             best = data["copy"].argmax(...)
             where = {k: int(data[k].values[int(v)]) for k, v in best.items()}
             yield (
-                f"{model}: {heads:.0f} [{low:.0f}, {high:.0f}] of {total} heads copy (by luck "
+                f"{model}: {heads:.0f} [{low:.0f}, {high:.0f}] of {total} heads copy (by chance "
                 f"{null:.2g}); the strongest is layer {where['layer']}, head {where['head']} with a "
                 f"score of {float(data['copy'].max()):.2f}."
             )

@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from ..claim import Check, Claim, Number, above, below, said, short
-from ..draw import Picture, of_answers
+from ..claim import Check, Claim, Number, format_number, format_value, lies_above, lies_below
+from ..draw import Picture, draw_answers
 from ..evidence import Evidence
 from ..long_answers import no_answers
 from ..numbers import number
@@ -85,11 +85,11 @@ not testable: a model answers less than 25 % to begin with, or loses less than h
         if arm and mdm:
             sentence = (
                 "For each point of attention taken from anchors instead of random columns, the ARM loses "
-                f"{said(arm)} and the MDM {said(mdm)}."
+                f"{format_number(arm)} and the MDM {format_number(mdm)}."
             )
         checks = (
-            Check("the ARM needs its anchors", above(arm, NEEDED.delta)),
-            Check("the MDM does not need its anchors", below(mdm, NEEDED.delta)),
+            Check("the ARM needs its anchors", lies_above(arm, NEEDED.delta)),
+            Check("the MDM does not need its anchors", lies_below(mdm, NEEDED.delta)),
         )
         verdict: dict[str, Any] = {"checks": checks, "variants": tuple(variants), "bar": bar}
         return [judge(NEEDED, self.name, theta, sentence=sentence, numbers=(arm, mdm), **verdict)]
@@ -101,11 +101,11 @@ not testable: a model answers less than 25 % to begin with, or loses less than h
                 removed = _removed(evidence, model, kind, DOSES)
                 right = [evidence.right(setting_name(dose, kind), model) for dose in DOSES]
                 if removed is not None and all(right):
-                    after = ", ".join(short(one.value, "%") for one in right if one)
-                    points = ", ".join(short(x, "%", bare=True) for x in removed)
+                    after = ", ".join(format_value(share.value, "%") for share in right if share)
+                    points = ", ".join(format_value(x, "%", bare=True) for x in removed)
                     parts.append(f"{after} with {points} points of attention taken from {name}")
             if base and parts:
-                yield f"{model}: {said(base)} right; {'; '.join(parts)}."
+                yield f"{model}: {format_number(base)} right; {'; '.join(parts)}."
 
     def figures(self, evidence: Evidence) -> list[Picture]:
         names = [s.name for s in self.settings(evidence.request)]
@@ -113,7 +113,7 @@ not testable: a model answers less than 25 % to begin with, or loses less than h
             return []
         title = "Right answers with less attention on anchors, or on random columns"
         alt = f"{title}: 5, 10, 20 and 30 points less, for every model, with 95 % intervals."
-        return [of_answers(evidence, names, "robustness", title, alt)]
+        return [draw_answers(evidence, names, "robustness", title, alt)]
 
 
 def setting_name(dose: float, kind: str) -> str:
@@ -128,10 +128,11 @@ def _bar(evidence: Evidence) -> str:
         base = evidence.right(WITH, model)
         if model is None or base is None:
             return f"No {name} model was asked: add one with --model."
-        if not above(base, ROOM):
+        if not lies_above(base, ROOM):
             return (
-                f"The {name} model answers {said(base)} right with all of its attention, and has too little "
-                f"to lose: ask questions of which it answers more than {100 * ROOM:.0f} %."
+                f"The {name} model answers {format_number(base)} right with all of its attention, "
+                "and has too little to lose: ask questions of which it answers more than "
+                f"{100 * ROOM:.0f} %."
             )
         for kind in (ANCHORS, RANDOM):
             removed = _removed(evidence, model, kind, DOSES[-1:])
@@ -139,7 +140,7 @@ def _bar(evidence: Evidence) -> str:
                 return f"The {name} model was not asked with less attention on {kind}: run the study again."
             if removed[0] < REACHED * DOSES[-1]:
                 return (
-                    f"In the {name} model {kind} could lose {short(removed[0], '%')} of a head's "
+                    f"In the {name} model {kind} could lose {format_value(removed[0], '%')} of a head's "
                     f"attention instead of {100 * DOSES[-1]:.0f} %: use longer prompts."
                 )
     return evidence.cut_off((WITH,), evidence.arm, evidence.mdm)
@@ -150,7 +151,7 @@ def _removed(
 ) -> np.ndarray | None:
     """Return the share of attention that was removed at each dose, mean over questions."""
     hidden = [evidence.hidden(setting_name(dose, kind), model) for dose in doses]
-    return None if None in hidden else np.array([one[0] for one in hidden if one])
+    return None if None in hidden else np.array([pair[0] for pair in hidden if pair])
 
 
 def _slopes(
@@ -161,12 +162,12 @@ def _slopes(
     gaps = [evidence.gap_by_id(setting_name(dose, kind), WITH, model) for dose in doses]
     if removed is None or not removed.any() or not all(gaps):
         return {}, 0.0
-    asked = list(gaps[-1])
+    ids = list(gaps[-1])
     # What a question adds to the slope; their mean is the slope of all answers together.
-    scale = sum(x**2 * len(gap) for x, gap in zip(removed, gaps, strict=True)) / len(asked)
+    scale = sum(x**2 * len(gap) for x, gap in zip(removed, gaps, strict=True)) / len(ids)
     slopes = {
         id: -sum(x * gap.get(id, 0.0) for x, gap in zip(removed, gaps, strict=True)) / scale
-        for id in asked
+        for id in ids
     }
     return slopes, float(removed.sum() / scale)
 
@@ -184,16 +185,16 @@ def _combined(
     parts = {place: _slopes(evidence, *place, doses) for place in signs}
     first = next(iter(parts.values()))[0]
     ids = [id for id in first if all(id in slopes for slopes, _ in parts.values())]
-    each = [sum(signs[place] * slopes[id] for place, (slopes, _) in parts.items()) for id in ids]
-    most = sum(most for _, most in parts.values())
+    sums = [sum(signs[place] * slopes[id] for place, (slopes, _) in parts.items()) for id in ids]
+    bound = sum(largest for _, largest in parts.values())
     (model, kind), *_ = signs
     return number(
-        np.array(each),
+        np.array(sums),
         label,
         PER,
         level=NEEDED.level,
         null=0.0,
-        bounds=(-most, most) if each else None,
+        bounds=(-bound, bound) if sums else None,
         clusters=evidence.clusters(ids, setting_name(doses[-1], kind), model),
     )
 

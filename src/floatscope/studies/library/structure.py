@@ -8,10 +8,10 @@ from ...measures import AttentionEntropy
 from ...measures import Structure as Measured
 from ...measures.base import Measure
 from ...measures.result import Result
-from ..anchored import together
-from ..claim import Check, Claim, Number, below, said
+from ..anchored import align_prompts
+from ..claim import Check, Claim, Number, format_number, lies_below
 from ..evidence import Evidence
-from ..numbers import number, of_networks, overall, thirds
+from ..numbers import average_networks, number, overall, thirds
 from ..request import Request
 from ..study import Shows, Study
 from ..verdict import MDM, Rule, judge, other_deltas, vary
@@ -21,7 +21,7 @@ OWN = Rule(
     "Shallow layers of a diffusion model attend to structure, deep layers to content",
     "slope of ln(structure index) over depth in the MDM, which reads the prompt with its gold answer",
     delta=-0.25,
-    more=False,
+    above=False,
     untrained=True,
     holds="Going deeper, this diffusion model turns from structure to content.",
     refuted="Going deeper, this diffusion model does not turn from structure to content.",
@@ -32,7 +32,7 @@ APART = Rule(
     "A diffusion model turns from structure to content more than an autoregressive one",
     "slope of ln(structure index) over depth, MDM − ARM, both reading the same text",
     delta=-0.25,
-    more=False,
+    above=False,
     untrained=True,
     holds="Going deeper, this diffusion model turns from structure to content more than the causal one.",
     refuted="Going deeper, this diffusion model turns to content no more than the causal model does.",
@@ -74,9 +74,9 @@ structure. Token classes know English function words."""
         }
 
     def claims(self, evidence: Evidence) -> list[Claim]:
-        return [self._own(evidence), self._apart(evidence)]
+        return [self._decide_slope(evidence), self._decide_difference(evidence)]
 
-    def _own(self, evidence: Evidence) -> Claim:
+    def _decide_slope(self, evidence: Evidence) -> Claim:
         """Decide claim 6a: the MDM's own slope."""
         bar = "" if evidence.mdm else NO_MDM
         theta, control = _own_trends(evidence, STATE)
@@ -86,8 +86,9 @@ structure. Token classes know English function words."""
         sentence = ""
         if theta:
             sentence = (
-                f"The logarithm of the structure index changes by {said(theta)} over the MDM's depth: "
-                f"by a factor of {np.exp(theta.value):.2g} from the first layer to the last."
+                f"The logarithm of the structure index changes by {format_number(theta)} over the "
+                "MDM's depth: by a factor of "
+                f"{np.exp(theta.value):.2g} from the first layer to the last."
             )
         return judge(
             OWN,
@@ -99,21 +100,22 @@ structure. Token classes know English function words."""
             variants=tuple(variants),
         )
 
-    def _apart(self, evidence: Evidence) -> Claim:
+    def _decide_difference(self, evidence: Evidence) -> Claim:
         """Decide claim 6b: the MDM's slope minus the ARM's, prompt by prompt."""
         theta, sides, bar = _difference(evidence, STATE)
         control = _untrained_difference(evidence, STATE)
         variants = [*other_deltas(APART, theta, control, bar)]
         for choice, key in OTHER_STATES.items():
-            one, _, barred = _difference(evidence, key)
+            varied, _, barred = _difference(evidence, key)
             untrained = _untrained_difference(evidence, key)
-            variants.append(vary(choice, APART, one, untrained, barred))
+            variants.append(vary(choice, APART, varied, untrained, barred))
         mdm, arm = sides
         sentence = ""
         if mdm and arm:
             sentence = (
-                f"The logarithm of the structure index changes by {said(mdm)} over the MDM's depth and "
-                f"by {said(arm)} over the ARM's, both reading the same text."
+                f"The logarithm of the structure index changes by {format_number(mdm)} over the "
+                "MDM's depth and by "
+                f"{format_number(arm)} over the ARM's, both reading the same text."
             )
         return judge(
             APART,
@@ -123,7 +125,7 @@ structure. Token classes know English function words."""
             bar=bar,
             sentence=sentence,
             numbers=sides,
-            checks=(Check("the MDM's own slope falls", below(mdm, 0.0)),),
+            checks=(Check("the MDM's own slope falls", lies_below(mdm, 0.0)),),
             variants=tuple(variants),
         )
 
@@ -162,19 +164,19 @@ def _difference(
 
 def _untrained_difference(evidence: Evidence, key: str) -> Number | None:
     """Return the difference for untrained weights, with an interval for one further pair of networks."""
-    apart = []
+    gaps = []
     for seed in evidence.request.control_seeds:
         results = [evidence.result(key, m, control=seed) for m in (evidence.mdm, evidence.arm)]
         if results[0] is not None and results[1] is not None:
             mdm, arm = _slopes(results[0], results[1])
-            apart.append(mdm - arm)
-    if len({len(each) for each in apart}) != 1:
+            gaps.append(mdm - arm)
+    if len({len(gap) for gap in gaps}) != 1:
         return None
     label = "untrained: slope of ln(index), MDM − ARM"
-    return of_networks(np.stack(apart), label, level=APART.level)
+    return average_networks(np.stack(gaps), label, level=APART.level)
 
 
 def _slopes(mdm: Result, arm: Result) -> tuple[np.ndarray, np.ndarray]:
     """Return both models' slopes, on the prompts that both have."""
-    _, places = together(mdm, arm)
+    _, places = align_prompts(mdm, arm)
     return mdm.examples["trend"].values[places[0]], arm.examples["trend"].values[places[1]]

@@ -8,7 +8,7 @@ from ...measures.result import Result
 from ...stats.intervals import SHARES
 from ...stats.thirds import thirds
 from ..anchored import names_of, pseudo_values
-from ..claim import Check, Claim, Number, above, said, short
+from ..claim import Check, Claim, Number, format_number, format_value, lies_above
 from ..evidence import Evidence
 from ..experiments.answer_tracing import ANSWER, SPAN, AnswerTracing, shares
 from ..experiments.base import Experiment
@@ -69,7 +69,7 @@ nothing: between those ends lies the finding."""
     shows: ClassVar[Shows] = {
         KEY: (
             "Where and when the answer enters",
-            "Share of the gap between clean and corrupted run that one patch of the residual brings back: by "
+            "Share of the gap between clean and corrupted run that one patch of the residual restores: by "
             "layer and group of positions, and by step and layer for the answer's tokens in the passage and "
             "the answer's rows.",
         )
@@ -80,26 +80,35 @@ nothing: between those ends lies the finding."""
 
     def claims(self, evidence: Evidence) -> list[Claim]:
         result = evidence.result(KEY, evidence.mdm)
-        worth = _worth(result, "MDM: worth of the passage's answer, a token")
-        control = _worth(evidence.control(KEY, evidence.mdm), "untrained MDM: the same")
+        worth = _worth(result, "MDM: effect of the passage's answer, per token")
+        control = _worth(
+            evidence.control(KEY, evidence.mdm),
+            "untrained MDM: effect of the passage's answer, per token",
+        )
         bar = no_answers(evidence.request) or _bar(evidence, result, worth)
         theta = _direct(result, "MDM: direct share", STRAIGHT.level)
         arm = _direct(evidence.result(KEY, evidence.arm), "ARM: direct share", 0.95)
-        first = _held(
+        first = _restored_share(
             result, SPAN, "first", "MDM: in the passage's tokens, first third of the layers"
         )
-        last = _held(result, ANSWER, "last", "MDM: at the answer's rows, last third of the layers")
+        last = _restored_share(
+            result, ANSWER, "last", "MDM: at the answer's rows, last third of the layers"
+        )
         sentence = ""
         if result is not None and theta and worth:
             sentence = (
-                f"The passage's answer is worth {said(worth)} a token to the MDM; {said(theta)} of it come "
-                f"straight from its tokens; {_crossing(result)}."
+                f"The answer in the passage adds {format_number(worth)} per token to the gold answer's "
+                f"log-probability in the MDM; {format_number(theta)} of this pass directly from its tokens; "
+                f"{_crossing(result)}."
             )
         checks = (
             Check(
-                "in the first third of the layers it is in the passage's tokens", above(first, 0.5)
+                "in the first third of the layers the answer is in the passage's tokens",
+                lies_above(first, 0.5),
             ),
-            Check("in the last third it is at the answer's rows", above(last, 0.5)),
+            Check(
+                "in the last third of the layers the answer is at its rows", lies_above(last, 0.5)
+            ),
         )
         return [
             judge(
@@ -123,12 +132,12 @@ nothing: between those ends lies the finding."""
 
 def _finding(result: Result) -> str:
     worth = _worth(result, "")
-    if worth is None or not above(worth, LEAST):
-        small = f" ({said(worth)} a token)" if worth else ""
+    if worth is None or not lies_above(worth, LEAST):
+        small = f" ({format_number(worth)} a token)" if worth else ""
         return f"the passage's answer is worth too little to be traced{small}"
     gap = result.data["gap"]
     step = int(gap["step"].values[int(gap.values.argmax())])
-    part = short(float(gap.max() / gap.sum()), "%")
+    part = format_value(float(gap.max() / gap.sum()), "%")
     return f"{_crossing(result)}; {part} of it enters at step {step}"
 
 
@@ -140,11 +149,9 @@ def crossing(result: Result) -> int | None:
 
 
 def _crossing(result: Result) -> str:
-    layer, held = (
-        crossing(result),
-        "the answer's rows hold more of it than its tokens in the passage",
-    )
-    return f"at no layer {held}" if layer is None else f"from the input of layer {layer} on {held}"
+    layer = crossing(result)
+    where = "at no layer" if layer is None else f"from the input of layer {layer} on"
+    return f"{where} the answer's rows hold more of it than its tokens in the passage"
 
 
 def _direct(result: Result | None, label: str, level: float) -> Number | None:
@@ -153,12 +160,12 @@ def _direct(result: Result | None, label: str, level: float) -> Number | None:
     return _of_gap(result, _values(result, "direct"), label, level)
 
 
-def _held(result: Result | None, group: str, which: str, label: str) -> Number | None:
+def _restored_share(result: Result | None, group: str, part: str, label: str) -> Number | None:
     """Return what patching a group restores over the gap, mean over a third of the layers."""
     if result is None:
         return None
     layers = result.data["layer"].values
-    depth = thirds(len(layers))[which]
+    depth = thirds(len(layers))[part]
     values = (
         result.examples["restored"].sel(group=group).isel(layer=depth).mean("layer").sum("step")
     )
@@ -173,17 +180,17 @@ def _of_gap(result: Result, part: np.ndarray, label: str, level: float) -> Numbe
     """
     gap = _gaps(result)
 
-    def share(kept: np.ndarray) -> float:
-        return float(part[kept].sum() / gap[kept].sum())
+    def share(rows: np.ndarray) -> float:
+        return float(part[rows].sum() / gap[rows].sum())
 
-    each = pseudo_values(share, names_of(result))
-    if each is None:
+    pseudo = pseudo_values(share, names_of(result))
+    if pseudo is None:
         return None
-    ends = [abs(each - end) < NEAR for end in (0, 1)]
-    if len(each) - max(int(on.sum()) for on in ends) >= FEW:
-        return number(each, label, "%", level=level)
-    each = np.clip(np.select(ends, [0.0, 1.0], each), 0, 1)
-    return number(each, label, "%", level=level, bounds=SHARES)
+    ends = [abs(pseudo - end) < NEAR for end in (0, 1)]
+    if len(pseudo) - max(int(on.sum()) for on in ends) >= FEW:
+        return number(pseudo, label, "%", level=level)
+    pseudo = np.clip(np.select(ends, [0.0, 1.0], pseudo), 0, 1)
+    return number(pseudo, label, "%", level=level, bounds=SHARES)
 
 
 def _worth(result: Result | None, label: str) -> Number | None:
@@ -207,11 +214,12 @@ def _bar(evidence: Evidence, result: Result | None, worth: Number | None) -> str
         return "There is no diffusion model in this run: add one with --model."
     if result is None or worth is None:
         return (
-            "No question could be used: it takes gold passages that hold the answer as it stands."
+            "No question could be used: they need gold passages that contain the answer literally."
         )
-    if not above(worth, LEAST):  # all of its interval: untrained weights go up and down by as much
+    # The whole interval must lie above: untrained weights go up and down by as much.
+    if not lies_above(worth, LEAST):
         return (
-            f"The passage's answer is worth {said(worth)} a token, not clearly more than {LEAST:g}: there is "
-            "nothing to trace. Ask what the model reads off its passages."
+            f"The answer in the passage adds {format_number(worth)} per token, not clearly more than "
+            f"{LEAST:g}: there is nothing to trace. Ask questions that the model answers from its passages."
         )
     return ""

@@ -21,40 +21,40 @@ BY_NAME: dict[tuple[Kind, str], Attribute] = {
 
 
 class _Builder:
-    """Collects passages, with what is needed to ask about them."""
+    """Collect the passages of a context, and the entities that its questions are about."""
 
     def __init__(self, people: Sequence[Entity], level: Level, draw: Draw) -> None:
-        self.people, self.level, self.draw, self.known = people, level, draw, bool(people)
-        self.told: list[tuple[Passage, Entity | None]] = []
+        self.people, self.level, self.draw, self.about_known = people, level, draw, bool(people)
+        self.passages: list[tuple[Passage, Entity | None]] = []
         self.chains: list[tuple[Entity, Attribute, Entity, Attribute]] = []
 
     def settle(self, entity: Entity, attribute: Attribute, answer: str = "any") -> None:
         if attribute.name not in entity.facts:
             entity.facts[attribute.name] = self.draw.value(attribute, answer)
 
-    def entity(self, kind: Kind, like: str | None = None, name: str | None = None) -> Entity:
-        if not self.known:
-            return self.draw.entity(kind, like, name)
+    def entity(self, kind: Kind, namesake: str | None = None, name: str | None = None) -> Entity:
+        if not self.about_known:
+            return self.draw.entity(kind, namesake, name)
         if name is not None:
             return next(person for person in self.people if person.name == name)
         for _ in range(200):
             person = self.draw.pick(self.people)
-            if person.name not in self.draw.seen:
+            if person.name not in self.draw.used:
                 break
-        self.draw.seen.add(person.name)
+        self.draw.used.add(person.name)
         return person
 
     def kind(self) -> Kind:
-        return "person" if self.known else self.draw.pick(KINDS)
+        return "person" if self.about_known else self.draw.pick(KINDS)
 
-    def tell(self, entity: Entity, must: Sequence[Attribute] = ()) -> None:
-        """Add a passage about the entity with one to three attributes, `must` among them."""
+    def tell(self, entity: Entity, required: Sequence[Attribute] = ()) -> None:
+        """Add a passage about the entity with one to three attributes, `required` among them."""
         draw = self.draw
-        attributes = list(must)
-        wanted = 1 + int(draw.rng.random() * 3)
+        attributes = list(required)
+        count = 1 + int(draw.rng.random() * 3)
         choices = OF_KIND[entity.kind]
         for _ in range(6):
-            if len(attributes) >= wanted:
+            if len(attributes) >= count:
                 break
             attribute = draw.pick(choices)
             if attribute not in attributes:
@@ -63,27 +63,27 @@ class _Builder:
             self.settle(entity, attribute)
         if len(attributes) > 1:
             draw.rng.shuffle(attributes)
-        self.told.append((tell(entity, attributes, draw), entity))
+        self.passages.append((tell(entity, attributes, draw), entity))
 
 
 def compose(people: Sequence[Entity], level: Level, draw: Draw, *, noise: Sequence[str]) -> Context:
     """Compose the passages and questions of a context."""
     b = _Builder(people, level, draw)
     rng = draw.rng
-    subject, asked = _main(b)
+    subject, attribute = _main(b)
     for _ in range(level.rivals):
         _rival(b)
     for _ in range(level.conflicts):
-        wrong = draw.value(asked)
-        target = b.told[0][1]
+        wrong = draw.value(attribute)
+        target = b.passages[0][1]
         assert target is not None
-        while wrong == target.facts[asked.name]:
-            wrong = draw.value(asked)
-        b.told.append((gossip(target, asked, wrong, draw), None))
+        while wrong == target.facts[attribute.name]:
+            wrong = draw.value(attribute)
+        b.passages.append((gossip(target, attribute, wrong, draw), None))
     people_like = subject if subject.kind == "person" else None
-    distractors = level.passages - len(b.told) - level.noise
+    distractors = level.passages - len(b.passages) - level.noise
     while distractors > 0:
-        alike = (
+        is_confusable = (
             level.confusable
             > level.passages
             - level.noise
@@ -92,20 +92,20 @@ def compose(people: Sequence[Entity], level: Level, draw: Draw, *, noise: Sequen
             - 2 * level.rivals
             - distractors
         )
-        if alike and people_like and not b.known:
-            entity = b.entity("person", like=people_like.name)
+        if is_confusable and people_like and not b.about_known:
+            entity = b.entity("person", namesake=people_like.name)
         else:
             entity = b.entity(b.kind())
-        same = asked.kind == entity.kind and rng.random() < 0.6
-        must = [asked] if same else []
+        shares_attribute = attribute.kind == entity.kind and rng.random() < 0.6
+        required = [attribute] if shares_attribute else []
         if level.hops == 2 and distractors >= 2 and rng.random() < 0.35:
             distractors -= _chain(b, entity)
         else:
-            b.tell(entity, must)
+            b.tell(entity, required)
             distractors -= 1
     for _ in range(level.noise):
-        b.told.append((Passage(draw.pick(noise), (), "noise"), None))
-    return _ask(b, subject, asked)
+        b.passages.append((Passage(draw.pick(noise), (), "noise"), None))
+    return _ask(b, subject, attribute)
 
 
 def _main(b: _Builder) -> tuple[Entity, Attribute]:
@@ -114,15 +114,15 @@ def _main(b: _Builder) -> tuple[Entity, Attribute]:
     if level.hops == 2:
         person = (
             b.entity("person")
-            if level.confusable or b.known
+            if level.confusable or b.about_known
             else b.entity("person" if draw.rng.random() < 0.7 else "thing")
         )
         _chain(b, person, level.answer)
         return person, b.chains[0][3]
     entity = b.entity("person") if level.confusable else b.entity(b.kind())
-    asked = _attribute(b, entity, level.answer)
-    b.tell(entity, [asked])
-    return entity, asked
+    attribute = _attribute(b, entity, level.answer)
+    b.tell(entity, [attribute])
+    return entity, attribute
 
 
 def _attribute(b: _Builder, entity: Entity, answer: str) -> Attribute:
@@ -149,7 +149,9 @@ def _attribute(b: _Builder, entity: Entity, answer: str) -> Attribute:
 def _chain(b: _Builder, first: Entity, answer: str = "any") -> int:
     """Add two passages, the first naming the subject of the second; return the number of passages added."""
     options = [
-        r for r in OF_KIND[first.kind] if r.leads_to and (not b.known or r.leads_to == "person")
+        r
+        for r in OF_KIND[first.kind]
+        if r.leads_to and (not b.about_known or r.leads_to == "person")
     ]
     if not options:
         b.tell(first)
@@ -158,43 +160,45 @@ def _chain(b: _Builder, first: Entity, answer: str = "any") -> int:
     assert relation.leads_to is not None
     b.settle(first, relation)
     second = b.entity(relation.leads_to, name=first.facts[relation.name])
-    asked = _attribute(b, second, answer)
-    b.tell(second, [asked])
+    attribute = _attribute(b, second, answer)
+    b.tell(second, [attribute])
     b.tell(first, [relation])
-    b.chains.append((first, relation, second, asked))
+    b.chains.append((first, relation, second, attribute))
     return 2
 
 
 def _rival(b: _Builder) -> None:
     """Add two passages like the pair that holds the answer, about other entities and with another answer."""
-    first, relation, second, asked = b.chains[0]
+    first, relation, second, attribute = b.chains[0]
     assert relation.leads_to is not None
-    told = {entity.name for _, entity in b.told if entity is not None}
+    names = {entity.name for _, entity in b.passages if entity is not None}
     for _ in range(ATTEMPTS):
         other = b.entity(first.kind)
         b.settle(other, relation)
         end = b.entity(relation.leads_to, name=other.facts[relation.name])
-        b.settle(end, asked)
-        apart = end.facts[asked.name] != second.facts[asked.name]  # known people may share a value
-        if apart and end is not other and not told & {other.name, end.name}:
+        b.settle(end, attribute)
+        differs = (
+            end.facts[attribute.name] != second.facts[attribute.name]
+        )  # known people may share a value
+        if differs and end is not other and not names & {other.name, end.name}:
             break
-    b.tell(end, [asked])
+    b.tell(end, [attribute])
     b.tell(other, [relation])
 
 
-def _ask(b: _Builder, subject: Entity, asked: Attribute) -> Context:
+def _ask(b: _Builder, subject: Entity, main_attribute: Attribute) -> Context:
     """Order the passages and list the questions, first the one that the level describes."""
     level, rng, draw = b.level, b.draw.rng, b.draw
-    order = list(range(len(b.told)))
+    order = list(range(len(b.passages)))
     rng.shuffle(order)
     if level.gold is not None:
-        at = order.index(0)  # the gold passage was told first
-        order[at], order[level.gold] = order[level.gold], order[at]
+        gold_place = order.index(0)  # the gold passage was added first
+        order[gold_place], order[level.gold] = order[level.gold], order[gold_place]
     place = {old: new for new, old in enumerate(order)}
-    passages = tuple(b.told[old][0] for old in order)
+    passages = tuple(b.passages[old][0] for old in order)
     where = {
         (f.subject, f.attribute): (place[old], f)
-        for old, (p, _) in enumerate(b.told)
+        for old, (p, _) in enumerate(b.passages)
         for f in p.facts
         if not f.rumour
     }
@@ -218,12 +222,12 @@ def _ask(b: _Builder, subject: Entity, asked: Attribute) -> Context:
                 (bridge, gold),
             )
         )
-    rest: list[Question] = []
+    single_hop: list[Question] = []
     if level.questions > len(questions) or level.hops == 1:
-        for old, (passage, entity) in enumerate(b.told):
+        for old, (passage, entity) in enumerate(b.passages):
             for fact in passage.facts if entity is not None else ():
                 attribute = BY_NAME[entity.kind, fact.attribute]  # type: ignore[union-attr]
-                rest.append(
+                single_hop.append(
                     Question(
                         question_about(draw, attribute, fact.subject),
                         (fact.value,),
@@ -237,12 +241,14 @@ def _ask(b: _Builder, subject: Entity, asked: Attribute) -> Context:
                 )
     if level.hops == 1:
         main = next(
-            i for i, q in enumerate(rest) if q.subject == subject.name and q.attribute == asked.name
+            i
+            for i, q in enumerate(single_hop)
+            if q.subject == subject.name and q.attribute == main_attribute.name
         )
-        questions.append(rest.pop(main))
-    rng.shuffle(rest)
-    questions = questions[:1] + (questions[1:] + rest if level.questions > 1 else [])
-    return Context(passages, tuple(questions[: level.questions]), b.known)
+        questions.append(single_hop.pop(main))
+    rng.shuffle(single_hop)
+    questions = questions[:1] + (questions[1:] + single_hop if level.questions > 1 else [])
+    return Context(passages, tuple(questions[: level.questions]), b.about_known)
 
 
 def question_about(draw: Draw, attribute: Attribute, subject: str) -> str:

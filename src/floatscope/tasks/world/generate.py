@@ -35,11 +35,11 @@ class Entity:
 class Draw:
     """Random choices for one context, without repeating a name or a value of an attribute."""
 
-    __slots__ = ("rng", "seen", "split")
+    __slots__ = ("rng", "split", "used")
 
     def __init__(self, rng: random.Random, split: lx.Split) -> None:
         self.rng, self.split = rng, split
-        self.seen: set[str] = set()
+        self.used: set[str] = set()
 
     def pick(self, items: Sequence[T]) -> T:  # faster than rng.choice, which checks more
         return items[int(self.rng.random() * len(items))]
@@ -47,13 +47,13 @@ class Draw:
     def word(self, kind: str) -> str:
         return self.pick(lx.pool(kind, self.split))
 
-    def name(self, kind: str, like: str | None = None) -> str:
-        """Draw a new name; `like` gives a person whose first name or surname it shares."""
+    def name(self, kind: str, namesake: str | None = None) -> str:
+        """Draw a new name; a person shares the first name or the surname of `namesake`."""
         for _ in range(ATTEMPTS):
             if kind == "person":
                 first, last = self.word("first"), self.word("surname")
-                if like is not None:
-                    their_first, their_last = like.split(" ", 1)
+                if namesake is not None:
+                    their_first, their_last = namesake.split(" ", 1)
                     if self.rng.random() < 0.5:
                         first = their_first
                     else:
@@ -69,13 +69,13 @@ class Draw:
                 name = f"the {self.word('thing')} {self.pick(lx.THING_WORDS)}"
             else:
                 name = self.word(kind)
-            if name not in self.seen:
-                self.seen.add(name)
+            if name not in self.used:
+                self.used.add(name)
                 return name
         raise RuntimeError(f"no unused {kind} name in {ATTEMPTS} draws")
 
-    def entity(self, kind: Kind, like: str | None = None, name: str | None = None) -> Entity:
-        name = name or self.name(kind, like)
+    def entity(self, kind: Kind, namesake: str | None = None, name: str | None = None) -> Entity:
+        name = name or self.name(kind, namesake)
         if kind != "person":
             return Entity(kind, name)
         return Entity(kind, name, PRONOUNS["she" if len(name) % 2 else "he"])
@@ -95,8 +95,8 @@ class Draw:
             if answer != "any" and (" " in value) != (answer == "long"):
                 continue
             key = f"{attribute.name}={value}"
-            if key not in self.seen:
-                self.seen.add(key)
+            if key not in self.used:
+                self.used.add(key)
                 return value
         # Closed lists are short: with many passages a repeated value is allowed.
         return value
@@ -109,7 +109,7 @@ def tell(entity: Entity, attributes: Sequence[Attribute], draw: Draw) -> Passage
         by_name = i == 0 or draw.rng.random() < 0.6
         template = draw.pick(attribute.sentences if by_name else attribute.pronoun)
         start = len(text) + (1 if text else 0)
-        sentence, at = state(template, entity, entity.facts[attribute.name])
+        sentence, offset = state(template, entity, entity.facts[attribute.name])
         text = f"{text} {sentence}" if text else sentence
         value = entity.facts[attribute.name]
         facts.append(
@@ -118,7 +118,7 @@ def tell(entity: Entity, attributes: Sequence[Attribute], draw: Draw) -> Passage
                 attribute.name,
                 value,
                 (start, start + len(sentence)),
-                (start + at, start + at + len(value)),
+                (start + offset, start + offset + len(value)),
             )
         )
     return Passage(text, tuple(facts))
@@ -137,9 +137,11 @@ def state(template: str, entity: Entity, value: str) -> tuple[str, int]:
 def gossip(entity: Entity, attribute: Attribute, value: str, draw: Draw) -> Passage:
     """Write a passage that states a wrong value and says that it is hearsay."""
     lead = draw.pick(RUMOURS).replace("{s}", "")
-    sentence, at = state(draw.pick(attribute.sentences), entity, value)
+    sentence, offset = state(draw.pick(attribute.sentences), entity, value)
     if sentence.startswith(("The ", "For ")):
         sentence = sentence[0].lower() + sentence[1:]
-    text, at = lead + sentence, len(lead) + at
-    fact = Fact(entity.name, attribute.name, value, (0, len(text)), (at, at + len(value)), True)
+    text, offset = lead + sentence, len(lead) + offset
+    fact = Fact(
+        entity.name, attribute.name, value, (0, len(text)), (offset, offset + len(value)), True
+    )
     return Passage(text, (fact,), "rumour")

@@ -120,14 +120,14 @@ def pool(kind: str, split: Split) -> tuple[str, ...]:
 @cache
 def _pools() -> dict[tuple[str, Split], tuple[str, ...]]:
     rng = random.Random("floatscope world names")
-    taken: set[str] = set()
+    used: set[str] = set()
     out: dict[tuple[str, Split], tuple[str, ...]] = {}
     for kind, size in POOL_SIZES.items():
         words: list[str] = []
         while len(words) < size:
             word = _spell(kind, rng)
-            if word not in taken:
-                taken.add(word)
+            if word not in used:
+                used.add(word)
                 words.append(word)
         for split in ("train", "held"):
             out[kind, split] = tuple(w for w in words if split_of(w) == split and w not in ORDINARY)

@@ -26,12 +26,12 @@ class World:
             raise ValueError(f"people = {self.people!r}: give a whole number from 2 to 5000")
 
     @cached_property
-    def known(self) -> tuple[Entity, ...]:
+    def known_people(self) -> tuple[Entity, ...]:
         """The known people with all their attributes; their teachers are known people too."""
         draw = Draw(random.Random(f"known {self.seed}"), "train")
         people = [draw.entity("person") for _ in range(self.people)]
         for person in people:
-            others = Draw(draw.rng, "train")  # values may repeat among known people
+            value_draw = Draw(draw.rng, "train")  # values may repeat among known people
             for attribute in OF_KIND["person"]:
                 if attribute.value == "person":
                     teacher = person
@@ -39,12 +39,12 @@ class World:
                         teacher = draw.pick(people)
                     person.facts[attribute.name] = teacher.name
                 else:
-                    person.facts[attribute.name] = others.value(attribute)
+                    person.facts[attribute.name] = value_draw.value(attribute)
         return tuple(people)
 
     def ask_known(self, rng: random.Random) -> Example:
         """Draw a closed-book question about a known person."""
-        person = rng.choice(self.known)
+        person = rng.choice(self.known_people)
         attribute = rng.choice(OF_KIND["person"])
         text = rng.choice(attribute.questions).replace("{n}", person.name)
         return Example(
@@ -64,7 +64,7 @@ class World:
         """Write a few sentences about a known person, as running text."""
         draw = Draw(rng, "train")
         attributes = rng.sample(OF_KIND["person"], rng.randint(2, 4))
-        return tell(rng.choice(self.known), attributes, draw).text
+        return tell(rng.choice(self.known_people), attributes, draw).text
 
     def examples(
         self, level: Level, n: int, *, seed: int = 0, known: bool = False, noise: Sequence[str] = ()
@@ -73,7 +73,7 @@ class World:
         rng = random.Random(f"examples {self.seed} {seed} {level} {known}")
         split: lx.Split = "train" if known else "held"
         return [
-            Example.of(self.context(level, rng, split=split, known=known, noise=noise))
+            Example.from_context(self.context(level, rng, split=split, known=known, noise=noise))
             for _ in range(n)
         ]
 
@@ -97,5 +97,5 @@ class World:
                 f"confusable = {level.confusable}: known people have the names they "
                 "have; give 0, or unseen people"
             )
-        people = self.known if known else ()
+        people = self.known_people if known else ()
         return compose(people, level, Draw(rng, split), noise=noise)

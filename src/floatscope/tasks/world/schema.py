@@ -1,4 +1,4 @@
-"""What the world says about its entities: kinds, attributes, and templates of sentences.
+"""Define the kinds of entity in the world, their attributes, and templates of sentences.
 
 An `Attribute` holds several sentence templates ({n} the name, {v} the value, {They}/{Their} a pronoun),
 several question templates, and, if its value is itself an entity, the noun phrase from which two-hop

@@ -85,7 +85,7 @@ class Example:
     fact: Fact | None
 
     @classmethod
-    def of(cls, context: Context, index: int = 0) -> Example:
+    def from_context(cls, context: Context, index: int = 0) -> Example:
         q = context.questions[index]
         return cls(
             q.text,

@@ -18,23 +18,23 @@ def shown(value: Any) -> str:
 
 
 @dataclass(frozen=True)
-class Bad:
+class InvalidRecord:
     """A record that could not be used.
 
     Args:
         where (str): Where the record is: file and line, or its id.
         field (str): The field that is wrong; "" for the whole record.
-        what (str): What is wrong.
+        problem (str): What is wrong.
         remedy (str): What to do about it.
     """
 
     where: str
     field: str
-    what: str
+    problem: str
     remedy: str
 
     def __str__(self) -> str:
-        return f"{self.where}: {f'field {self.field} ' if self.field else ''}{self.what}"
+        return f"{self.where}: {f'field {self.field} ' if self.field else ''}{self.problem}"
 
     def error(self, *, skippable: bool = False) -> UsageError:
         """Return the error to raise for this record.
@@ -42,5 +42,5 @@ class Bad:
         Args:
             skippable (bool): Mention `skip_bad` in the remedy; False by default.
         """
-        others = " Or leave such records out with skip_bad (--skip-bad)." if skippable else ""
-        return UsageError(str(self), f"{self.remedy}{others}")
+        hint = " Or leave such records out with skip_bad (--skip-bad)." if skippable else ""
+        return UsageError(str(self), f"{self.remedy}{hint}")

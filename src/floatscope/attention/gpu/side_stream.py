@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 
-class Beside:
-    """One branch at a time, on the current device."""
+class SideStream:
+    """A CUDA stream for one branch at a time, on the current device."""
 
     def __init__(self) -> None:
         self._stream = torch.cuda.Stream()

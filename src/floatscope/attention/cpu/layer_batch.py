@@ -1,8 +1,8 @@
-"""Layers of a short forward that are measured as one, as if they were further prompts.
+"""Measure the layers of a short forward together, as if they were further prompts.
 
-Between two layers of a network the caches hold nothing of ours, and a short forward's calls take longer than
-their arithmetic: measured with 128 tokens and 8 heads of 32, column sums take 340 µs a layer there. Here q
-and k are copied into memory that a thread keeps, and the sums of all layers are taken in a row.
+Between two layers of a network the caches hold the network's data, and the calls of a short forward take
+longer than their arithmetic: measured with 128 tokens and 8 heads of 32, column sums take 340 µs a layer
+there. Here q and k are copied into memory that a thread keeps, and the sums of all layers are taken in a row.
 """
 
 import threading
@@ -20,24 +20,24 @@ from ..shapes import Arrays, View
 _SHORT = 1 << 17  # numbers in q and k of a layer; of more, copying costs what it saves
 _ROOM = 1 << 21  # numbers of all layers that wait
 
-_kept = threading.local()
+_thread_memory = threading.local()
 
 
 @dataclass(eq=False)
-class Together:
-    """The waiting layers. `add` a layer if it `fits`; `view` covers all, and `apart` splits the sums."""
+class LayerBatch:
+    """The waiting layers. `add` a layer if it `fits`; measure `view`; split with `split_by_layer`."""
 
     layers: list[int] = field(default_factory=list)
     _first: "tuple[attention_hook.Call, Forward, _Room] | None" = None
 
-    def short(self, call: attention_hook.Call) -> bool:
+    def is_small(self, call: attention_hook.Call) -> bool:
         """Tell whether the layer is small enough for this to be faster."""
-        few = call.query.numel() + call.key.numel() <= _SHORT
+        small = call.query.numel() + call.key.numel() <= _SHORT
         shared = call.mask is None or len(call.mask) == 1  # the same for every prompt
-        return few and call.query.is_cpu and call.bias is None and shared
+        return small and call.query.is_cpu and call.bias is None and shared
 
     def fits(self, call: attention_hook.Call, forward: Forward) -> bool:
-        """Tell whether there is room, and the layer has the shape of those that wait."""
+        """Tell whether there is room, and the layer has the shape of the waiting ones."""
         if self._first is None:
             return True
         first, first_forward, room = self._first
@@ -56,25 +56,25 @@ class Together:
         self.layers.append(call.layer)
 
     def view(self) -> tuple[View, Forward]:
-        """Return all layers that wait, one behind the other in the axis of prompts."""
+        """Return one view of all waiting layers, joined along the axis of prompts."""
         assert self._first is not None
         (call, forward, room), n = self._first, len(self.layers)
-        query, key, lse = (whole[:n].flatten(0, 1) for whole in room.whole)
-        first = View.of(call, forward.visible, forward.labels)
+        query, key, lse = (buffer[:n].flatten(0, 1) for buffer in room.buffers)
+        first = View.from_call(call, forward.visible, forward.labels)
         labels = forward.repeated(n)
         return replace(first, query=query, key=key, lse=lse, labels=labels), forward
 
-    def apart(self, every: Arrays) -> dict[int, Arrays]:
+    def split_by_layer(self, arrays: Arrays) -> dict[int, Arrays]:
         """Split the arrays by layer."""
         n = len(self.layers)
-        cut = [sums.unflatten(0, (n, -1)).unbind() for sums in every.values()]
-        by_layer = [dict(zip(every, sums, strict=True)) for sums in zip(*cut, strict=True)]
+        cut = [sums.unflatten(0, (n, -1)).unbind() for sums in arrays.values()]
+        by_layer = [dict(zip(arrays, sums, strict=True)) for sums in zip(*cut, strict=True)]
         return dict(zip(self.layers, by_layer, strict=True))
 
     def clear(self) -> None:
         """Forget the layers and keep the memory."""
         if self._first is not None:
-            _kept.room = self._first[2]
+            _thread_memory.room = self._first[2]
         self.layers, self._first = [], None
 
 
@@ -82,8 +82,8 @@ class Together:
 class _Room:
     """Memory for q, k and log-sum-exp of several layers of one shape."""
 
-    whole: tuple[Float[Tensor, "n b h q d"], Float[Tensor, "n b kv k d"], Float[Tensor, "n b h q"]]
-    query: Sequence[Tensor]  # the same by layer
+    buffers: tuple[Tensor, Tensor, Tensor]  # (n, b, h, q, d), (n, b, kv, k, d), (n, b, h, q)
+    query: Sequence[Tensor]  # its part of the buffers, by layer
     key: Sequence[Tensor]
     lse: Sequence[Tensor]
 
@@ -93,12 +93,12 @@ class _Room:
 
 def _take_room(query: Float[Tensor, "b h q d"], key: Float[Tensor, "b kv k d"]) -> _Room:
     """Take the thread's memory, for exclusive use until it is given back."""
-    room: _Room | None = getattr(_kept, "room", None)
-    _kept.room = None
+    room: _Room | None = getattr(_thread_memory, "room", None)
+    _thread_memory.room = None
     if room is not None and room.fits(query, key):
         return room
     n = max(1, _ROOM // (query.numel() + key.numel()))
     shapes = (query.shape, key.shape, query.shape[:3])
     with torch.inference_mode(False):
-        whole = [torch.empty(n, *shape, dtype=torch.float32) for shape in shapes]
-    return _Room((whole[0], whole[1], whole[2]), *(one.unbind() for one in whole))
+        buffers = [torch.empty(n, *shape, dtype=torch.float32) for shape in shapes]
+    return _Room((buffers[0], buffers[1], buffers[2]), *(buffer.unbind() for buffer in buffers))

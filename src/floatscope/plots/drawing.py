@@ -296,24 +296,29 @@ def legend(figure: Figure, axis: Axes, where: str = "lower") -> None:
     figure.legend(handles, labels, **options)
 
 
-def legend_above(axis: Axes, size: float = POINTS) -> None:
+def legend_above(axis: Axes, size: float = POINTS, **options: Any) -> None:
     """Draw a legend above a panel, with as many columns as fit into the panel's width.
 
     Args:
         axis (Axes): The panel.
         size (float): Font size in points, in a figure whose text has 8 points.
+        **options: Arguments for matplotlib's `legend`, such as title and handlelength.
     """
+    options = _ABOVE | options
     figure: Any = axis.get_figure(root=True)
     spec = axis.get_subplotspec()
     columns = 1 if spec is None else spec.get_gridspec().ncols
     room = figure.get_figwidth() / columns - points(_MARGIN) / 72
-    across = _side_by_side_labels(axis.get_legend_handles_labels()[1], room, size)
-    axis.legend(ncols=across, fontsize=points(size), **_ABOVE)
+    labels = axis.get_legend_handles_labels()[1]
+    across = _side_by_side_labels(labels, room, size, options["handlelength"])
+    axis.legend(ncols=across, fontsize=points(size), **options)
 
 
-def _side_by_side_labels(labels: Sequence[str], room: float, size: float) -> int:
+def _side_by_side_labels(
+    labels: Sequence[str], room: float, size: float, handle: float = 2.0
+) -> int:
     """Return how many columns of a legend fit into so many inches, without an empty last column."""
-    longest = points(size) * (0.62 * max(map(len, labels), default=0) + 4) / 72
+    longest = points(size) * (0.62 * max(map(len, labels), default=0) + handle + 2) / 72
     across = max(1, min(len(labels), int(room // longest)))
     rows = -(-len(labels) // across)
     return max(1, -(-len(labels) // max(rows, 1)))

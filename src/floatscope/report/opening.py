@@ -91,7 +91,7 @@ def _picture(stored: _Stored, layer: int) -> Picture:
     top = np.nan_to_num(share, nan=-1).argmax(1)
     places = len(set(top.tolist()))
     movement = "the anchor stays" if places == 1 else f"{places} anchors in {len(top)} steps"
-    name = f"{stored.model}, layer {scene['layers'][at]}"
+    name = f"{stored.model}, layer {scene['layers'][index]}"
     alt = (
         f"{kind} {name}: share of attention by step and position. The strongest key is at position "
         f"{', '.join(map(str, dict.fromkeys(top.tolist())))}."

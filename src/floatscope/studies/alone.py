@@ -11,6 +11,7 @@ import numpy as np
 
 from ..measures.result import Result
 from ..plots import POSITIVE, Figure, grid, lines
+from ..plots.results import Panel
 from ..stats.existence import LEAST, real_layers
 from .anchored import align_prompts
 from .claim import Claim, Number, format_number, format_value
@@ -196,15 +197,15 @@ def _pictures(findings: Findings, model: str) -> Iterator[Picture]:
     def draw() -> Figure:
         share = by_head.data["share"]
         labels = {"top": "strongest key", "first": "position 0"}
-        panels = [
+        drawn: list[Panel] = [
             ("share of attention (dotted: chance)", labels, POSITIVE),
             partial(grid, values=share, label="share on the strongest key", vmin=0),
         ]
         if untrained is not None:
             ratio = share / untrained.data["share"]
             span = max(2.0, float(np.exp(np.nanmax(np.abs(np.log(ratio))))))
-            panels.append(partial(grid, values=ratio, label="share / the control's (×)", span=span))
-        return lines(replace(by_layer, control=control), *panels, note=note, width=2.9)
+            drawn.append(partial(grid, values=ratio, label="share / the control's (×)", span=span))
+        return lines(replace(by_layer, control=control), *drawn, note=note, width=2.9)
 
     alt = (
         f"{model}: by layer, the share of attention on the strongest key and on position 0 with chance and "

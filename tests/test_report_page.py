@@ -18,7 +18,7 @@ from waiting import until
 from floatscope.glossary import load_glossary
 from floatscope.plots import STYLE, save
 from floatscope.report import numbers, ranges, strips
-from floatscope.report.page import TITLE, Drawing, _link, image, render
+from floatscope.report.page import TITLE, Drawing, _link, _tight, image, render
 from floatscope.scenes.pack import scene_of
 from floatscope.studies.answer import Answered, Part
 from floatscope.studies.claim import VERDICTS, Claim, Number, describe_curve
@@ -349,6 +349,21 @@ def test_a_table_links_to_a_file_beside_the_page(file):
     assert re.fullmatch(r"\./results/[^:\\\s<>]+", link)
     link = _link(file)
     assert re.fullmatch(r"\./[^/:\\\s<>][^:\\\s<>]*", link)
+
+
+@pytest.mark.parametrize(
+    ("text", "typed"),
+    [
+        ("test it with --data long:continuation --length 64.", ["--data long:continuation", "--length 64"]),
+        ("let go (--view keeps more)", ["--view"]),
+        ("add one with --model. (floatscope compare)", ["--model", "floatscope compare"]),
+        ("give --set decoding.frequencies=FILE", ["--set decoding.frequencies=FILE"]),
+        ("a--b and ---", []),
+    ],
+)  # fmt: skip
+def test_an_option_and_its_value_stay_on_one_line(text, typed):
+    assert re.findall(r'<code class="word">(.*?)</code>', _tight(text)) == typed
+    assert "<b>" not in _tight("<b> --model") and "[1,\u00a02]" in _tight("[1, 2]")
 
 
 # In a browser

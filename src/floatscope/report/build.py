@@ -166,7 +166,7 @@ def _scenes(findings: Findings, budget: int) -> tuple[list[Scene], list[str]]:
     if len(by_example) < findings.request.limit:
         return scenes, [
             f"The viewer shows {len(by_example)} of {findings.request.limit} traced examples: the others "
-            "were measured and let go (--view keeps more)."
+            "were measured, and their attention was not kept (--view N keeps that of N)."
         ]
     return scenes, []
 

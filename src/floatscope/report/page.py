@@ -151,7 +151,7 @@ def _tight(text: str) -> Markup:
     """Keep a number and its unit, the ends of an interval, and an option with its value on one line."""
     text = re.sub(r"\[([^\[\], ]+), ([^\[\], ]+)\]", "[\\1,\u00a0\\2]", text)
     text = re.sub(r"(?<=\d) (?=%)|(?<=\bn) (?== \d)|(?<=\bn[ \u00a0]=) (?=\d)", "\u00a0", text)
-    value = r"(?: (?:\d[\w.]*|[A-Z]+\b|\w+[:/=][\w:/.,=-]*\w))?"
+    value = r"(?: (?:\d+(?:\.\d+)?\b|[A-Z]+\b|[\w.]+[:/=][\w:/.,=-]*\w))?"
     typed = rf"(?<![\w-])(--[a-z][a-z-]*{value}|floatscope [a-z]+)(?![\w-])"
     return Markup(re.sub(typed, r'<code class="word">\1</code>', str(escape(text))))
 

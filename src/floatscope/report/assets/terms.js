@@ -4,7 +4,7 @@
 function floatscopeTerms(terms) {
   const WITHIN = "h2, h3, p, li, th, dt, summary, figcaption, .label, .fsv-legend-label";
   const WITHOUT = 'code, pre, q, del, ins, button, a, select, textarea, label, svg, dfn, script, style, [translate="no"], '
-    + '[role="img"], [role="status"], [role="alert"], [aria-live], .fsv li, .fsl li, .fsl-long, .fsl-row, .fsv-token-text';
+    + '[role="img"], [role="status"], [role="alert"], [aria-live], .fsv li, .fsl li, .fsl-keys, .fsv-keys, .fsl-long, .fsl-row, .fsv-token-text';
   const SECTION = "section, article, header, footer, body";
   const SPACE = 6;  // pixels between a term and the tooltip, and around it
   const QUIET = 250;  // milliseconds without a change, after which new text is looked through

@@ -81,7 +81,10 @@ def test_a_run_is_repeated_with_all_its_groups_of_models(found):
     assert [text.split("--out ")[1] for text in commands(whole)] == [
         "run", "run-twin-mdm-on-long-continuation",
     ]  # fmt: skip
-    outs = {command(part, "movement").split("--out ")[1] for part in (whole, extra)}
+    outs = {
+        command(part.request, "movement", part.file_prefix).split("--out ")[1]
+        for part in (whole, extra)
+    }
     assert outs == {"run-movement", "run-movement-twin-mdm-on-long-continuation"}
 
 

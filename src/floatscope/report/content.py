@@ -11,6 +11,7 @@ from ..registry import STUDIES
 from ..studies.demo import is_demo
 from ..studies.findings import ANSWERS, ORDER, Findings
 from ..studies.planning import settings_of
+from ..studies.request import Request
 from ..studies.results import file_of
 from ..studies.study import Study
 from . import numbers
@@ -33,12 +34,16 @@ def commands(findings: Findings) -> list[str]:
     """Write the commands that repeat all of a run: that of the demo, or one for every group of models."""
     if is_demo(findings.request):
         return ["floatscope demo --out demo"]
-    return [command(part) for part in (findings, *findings.extra_runs)]
+    parts = (findings, *findings.extra_runs)
+    return [command(part.request, label=part.file_prefix) for part in parts]
 
 
-def command(part: Findings, study: str = "") -> str:
-    """Write the command that repeats a run, or one of its studies: every field that is not its default."""
-    request, out = part.request, "-".join(filter(None, ("run", study, part.file_prefix)))
+def command(request: Request, study: str = "", label: str = "") -> str:
+    """Write the command that repeats a run, or one of its studies: every field that is not its default.
+
+    The study and the label of an extra run name the directory.
+    """
+    out = "-".join(filter(None, ("run", study, label)))
     options = {field: key for key, known in STUDIES.items() for field in known.options}
     words = ["floatscope study", study or " ".join(request.studies)]
     words += [f"--model {quote(name)}" for name in request.models]

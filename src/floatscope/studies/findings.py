@@ -152,7 +152,11 @@ class Findings(Evidence):
         return [ModelClaim(claim, source.mdm, source.arm) for claim, source in sources]
 
     def source(self, claim: Claim) -> "Findings":
-        """Return the run that a claim comes from: this run or an extra run."""
+        """Return the run that a claim comes from: this run or an extra run.
+
+        Args:
+            claim (Claim): One of `verdicts`.
+        """
         return next(
             (
                 part

@@ -36,8 +36,10 @@ demo: $(VENV)/.base ## every study on the embedded pair: demo/report.html, demo/
 	$(BIN)/floatscope demo --out demo
 
 # Types and documentation take a core for the better part of a minute: they are checked beside the tests.
+# (With --quiet, mkdocs builds a page with a dead link and ends with 0.)
 test: $(VENV)/.test chromium style ## lint, types, tests, documentation
-	@{ $(BIN)/mypy && NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet --site-dir $(VENV)/site; } & beside=$$!; \
+	@{ $(BIN)/mypy && { NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --site-dir $(VENV)/site >$(VENV)/docs.log 2>&1 \
+	  || { cat $(VENV)/docs.log; exit 1; }; }; } & beside=$$!; \
 	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder --durations=30; \
 	tests=$$?; wait $$beside && exit $$tests
 

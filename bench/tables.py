@@ -340,7 +340,7 @@ def _again(row: Any) -> list[str]:
 
 def replayed_again() -> str:
     """The ways that a user has, of the present code."""
-    rows = [[f"{row['S']:,}", *_again(row)] for row in raw("replays")["again"]]
+    rows = [[f"{row['S']:,}", *_again(row)] for row in raw("replays_again")["replay"]]
     return table(["S", *_AGAIN], rows)
 
 
@@ -522,6 +522,15 @@ def study_shard_h200() -> str:
     return table([*head, "with viewed examples", "peak beyond the model"], rows)
 
 
+def reads() -> str:
+    """Single forwards over a finished text (`Model.read`) whose size repeats, over plain launched ones."""
+    rows = [
+        [f"{row['S']:,}", f"{row['plain_ms']:.1f} ms", f"{row['mass']:.2f}×", f"{row['all']:.2f}×"]
+        for row in raw("reads")["reads"]
+    ]
+    return table(["S", "plain, launched", "mass", "all"], rows)
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "replayed": replayed, "recordings": recordings, "large-batch": large_batch, "overhead": overhead,
     "launched-again": launched_again, "bound": bound,
@@ -537,7 +546,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "scale-capacity": scale.capacity,
     "long-decoding": long_parts.decoding, "streamed": long_parts.streamed,
     "together": long_parts.together,
-    "live": live, "study-shard": study_shard, "study-shard-h200": study_shard_h200,
+    "live": live, "reads": reads, "study-shard": study_shard, "study-shard-h200": study_shard_h200,
 }  # fmt: skip
 ON: dict[Path, dict[str, Callable[[], str]]] = {PAGE: TABLES, CLUSTERS: {"gpu-hours": gpu_hours}}
 

@@ -38,16 +38,16 @@ class PairConditions(fs.Study):
         for kind, how in kinds.items():
             for k in (1, 5, 10):
                 for name, control in CONTROLS.items():
-                    text = f"mask-columns:k={k},{PUBLISHED}{how}{control},seed={request.seed}"
+                    text = f"mask-columns,k={k},{PUBLISHED}{how}{control},seed={request.seed}"
                     changes[f"sinks/{kind}/{k}/{name}"] = text
         for where in ("first", "last"):
             for name, control in CONTROLS.items():
-                text = f"mask-tokens:regions=gold,layers={{{where}}}{control},seed={request.seed}"
+                text = f"mask-tokens,regions=gold,layers={{{where}}}{control},seed={request.seed}"
                 changes[f"gold-passage/{where}/{name}"] = text
-            text = f"mask-tokens:classes=structural,layers={{{where}}}"
+            text = f"mask-tokens,classes=structural,layers={{{where}}}"
             changes[f"structural/{where}/chosen"] = text
         changes |= {"sink-token": "sink-token"}
-        changes |= {f"boost/{s}": f"boost-dynamics:strength={s}" for s in (0.1, 1.0)}
+        changes |= {f"boost/{s}": f"boost-dynamics,strength={s}" for s in (0.1, 1.0)}
         return [
             *(Setting(name, condition) for name, condition in conditions.items()),
             *(Setting(name, request.asked_as, change) for name, change in changes.items()),

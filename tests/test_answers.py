@@ -156,11 +156,11 @@ def test_the_pair_has_frequencies_of_its_training_text(arm):
 
 
 def test_interventions_by_name():
-    spec = "mask-columns:k=5,rule=excess(4),layers=0:4,heads=1|3,control=random"
+    spec = "mask-columns,k=5,rule=excess(4),layers=0:4,heads=1|3,control=random"
     assert intervention_of(spec) == fs.interventions.MaskColumns(
         k=5, rule=fs.anchors.Excess(4.0), layers=slice(0, 4), heads=[1, 3], control="random"
     )
-    together = intervention_of("sink-token + mask-tokens:regions=gold|question;layers=2")
+    together = intervention_of("sink-token + mask-tokens,regions=gold|question;layers=2")
     assert together == fs.interventions.Combined(
         (
             fs.interventions.SinkToken(),
@@ -169,10 +169,11 @@ def test_interventions_by_name():
     )
     for text, says in {
         "mask": "no intervention 'mask'",
-        "mask-columns:n=5": "no such field",
-        "mask-columns:rule=best": "no rule",
-        "mask-columns:rule=excess(x)": "rule",
-        "mask-columns:layers=a": "Write 3",
+        "mask-columns,n=5": "no such field",
+        "mask-columns:k=5": "Write mask-columns,k=5.",
+        "mask-columns,rule=best": "no rule",
+        "mask-columns,rule=excess(x)": "rule",
+        "mask-columns,layers=a": "Write 3",
     }.items():
         with pytest.raises(UsageError, match=says):
             intervention_of(text)

@@ -360,21 +360,21 @@ def test_an_intervention_inside_another_is_proven_separately(models):
 
 def test_typed_interventions_are_parsed():
     assert intervention_of(
-        "ablate-heads:heads=3.1|4.0,to=zero,steps=0:4"
+        "ablate-heads,heads=3.1|4.0,to=zero,steps=0:4"
     ) == fs.interventions.AblateHeads(((3, 1), (4, 0)), "zero", slice(0, 4))
     assert intervention_of(
-        "mask-values:regions=gold|answer 2,to=mean,control=mass"
+        "mask-values,regions=gold|answer 2,to=mean,control=mass"
     ) == fs.interventions.MaskValues(regions=("gold", "answer 2"), to="mean", control="mass")
-    typed = "cut-edges:queries=masked,keys=gold|question,key_classes=content,query_positions=0:4"
+    typed = "cut-edges,queries=masked,keys=gold|question,key_classes=content,query_positions=0:4"
     assert intervention_of(typed) == fs.interventions.CutEdges(
         queries=("masked",),
         keys=("gold", "question"),
         key_classes=("content",),
         query_positions=slice(0, 4),
     )
-    assert intervention_of("mask-columns:keys=all").keys == "all"
+    assert intervention_of("mask-columns,keys=all").keys == "all"
     with pytest.raises(UsageError, match=r"layer\.head"):
-        intervention_of("ablate-heads:heads=3.x")
+        intervention_of("ablate-heads,heads=3.x")
 
 
 @pytest.mark.parametrize(

@@ -193,7 +193,7 @@ def test_a_control_of_equal_mass_hides_as_much(models, family):
 @pytest.mark.parametrize("family", FAMILIES)
 def test_the_first_position_alone(models, family):
     model = models[family]
-    with intervention_of("mask-tokens:positions=0")(model):
+    with intervention_of("mask-tokens,positions=0")(model):
         trace = model.trace(PROMPT, sampler_for(model))
     first = (
         trace.received.isel(key=0).isel(step=0).values
@@ -209,7 +209,7 @@ def test_the_first_position_alone(models, family):
 @pytest.mark.parametrize("family", ["Dream", "Qwen2"])
 @pytest.mark.parametrize(
     "spec",
-    ["mask-columns:k=3,heads=1|3", "mask-columns:k=2,hold=false", "mask-tokens:regions=gold"],
+    ["mask-columns,k=3,heads=1|3", "mask-columns,k=2,hold=false", "mask-tokens,regions=gold"],
 )
 def test_the_trace_reports_what_was_hidden(models, family, spec):
     """Against float64 weights of every layer's own q and k, without the mask."""

@@ -173,7 +173,7 @@ def test_evaluate_asks_compares_and_saves(ended, tmp_path):
     done = ended(
         "evaluate", "--model", "pair/arm", "--data", "world:three", "--limit", 6, "--length", 10,
         "--condition", "as-is", "--condition", "closed-book",
-        "--intervene", "mask-columns:k=1,control=random", "--out", out, "--format", "jsonl",
+        "--intervene", "mask-columns,k=1,control=random", "--out", out, "--format", "jsonl",
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert "closed-book" in done.stdout and "MaskColumns" in done.stdout

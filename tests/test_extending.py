@@ -58,7 +58,7 @@ def commands(study):
     assert traced.exit_code == 0 and "LeftToRight" in traced.output
     asked = run(
         "evaluate --plugin my_plugin.py --model pair/mdm --data world:one --limit 2 --length 4 "
-        "--sampler left-to-right --intervene only-near:reach=8"
+        "--sampler left-to-right --intervene only-near,reach=8"
     )
     assert asked.exit_code == 0, asked.output
 

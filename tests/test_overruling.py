@@ -209,10 +209,10 @@ def test_an_overruling_that_changes_nothing_is_bit_identical(models):
 
 
 def test_typed_interventions_are_parsed():
-    assert intervention_of("force-token:position=2,token=65,step=1") == fs.interventions.ForceToken(
+    assert intervention_of("force-token,position=2,token=65,step=1") == fs.interventions.ForceToken(
         2, 65, 1
     )
-    assert intervention_of("remasked:positions=0|3,step=4") == fs.interventions.Remasked([0, 3], 4)
+    assert intervention_of("remasked,positions=0|3,step=4") == fs.interventions.Remasked([0, 3], 4)
 
 
 def test_invalid_settings_are_refused_with_a_remedy(llada, llama):

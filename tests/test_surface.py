@@ -199,7 +199,7 @@ def test_trace_takes_an_intervention_and_a_sampler_s_settings(ended, checkpoints
     out = tmp_path / "t.zarr"
     done = ended(
         "trace", "--model", checkpoints["LLaDA"], "--prompt", "Hello there", "--steps", 4,
-        "--sampler", "length=8,block_length=4", "--intervene", "mask-columns:k=2", "--out", out,
+        "--sampler", "length=8,block_length=4", "--intervene", "mask-columns,k=2", "--out", out,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     trace = fs.Trace.load(out)

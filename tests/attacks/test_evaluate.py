@@ -55,7 +55,7 @@ def large(small, checkpoints):
     """Two models, two settings each: twelve batches."""
     return (
         *(*small, "--model", checkpoints["Llama"]),
-        *("--intervene", "mask-tokens:regions=question"),
+        *("--intervene", "mask-tokens,regions=question"),
     )
 
 

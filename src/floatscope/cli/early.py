@@ -4,6 +4,7 @@ The library makes the checks and writes the messages. A model that is not in a l
 a GGUF file) is checked when it is loaded.
 """
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -34,7 +35,7 @@ def require_interventions(texts: Iterable[str]) -> None:
 
     for text in texts:
         for part in text.split(" + "):
-            INTERVENTIONS.require(part.strip().partition(":")[0])
+            INTERVENTIONS.require(re.split("[,;:]", part.strip())[0])
 
 
 def require_sampler(text: str, common: Mapping[str, Any]) -> None:

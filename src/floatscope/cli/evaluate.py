@@ -104,7 +104,7 @@ def evaluate(
       floatscope evaluate --model pair/mdm --model pair/arm --data world:nine \\
           --limit 50 --length 10 --condition closed-book --condition as-is
       floatscope evaluate --model M --data nq.jsonl.gz --condition passages=5 \\
-          --intervene mask-columns:k=5 --intervene mask-columns:k=5,control=random
+          --intervene mask-columns,k=5 --intervene mask-columns,k=5,control=random
     """
     options = {name: value for name, value in locals().items() if name not in _NO_EFFECT_ON_ANSWERS}
     if save is not None and save.suffix in (".csv", ".parquet", ".jsonl"):

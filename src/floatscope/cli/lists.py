@@ -60,8 +60,8 @@ def interventions(plugin: Plugins = None) -> None:
     ]
     _print("Interventions", ("intervention", "what it does", "options"), lines)
     out.print(
-        "For example: --intervene mask-columns:k=5,rule=excess(3),layers=0:4 "
-        "--intervene mask-columns:k=5,control=random",
+        "For example: --intervene mask-columns,k=5,rule=excess(3),layers=0:4 "
+        "--intervene mask-columns,k=5,control=random",
         markup=False,
     )
 

@@ -37,7 +37,7 @@ class FloatscopeLM(TextLM):
         model: A name, a path or a hub id as `floatscope.load` takes it, or a loaded model.
         sampler: A sampler, or its name; by default the one that fits the model.
         intervention: Active during every request (`with intervention(model)`), or its text as on the command
-            line, with ";" instead of ",": "mask-columns:k=5;control=random".
+            line, with ";" instead of ",": "mask-columns,k=5;control=random".
         samples: Number of masks drawn for a likelihood under a diffusion model.
         batch_size: Prompts, or masks of one likelihood, in a forward; results do not depend on it.
         seed: Seed of the masks, and of a sampler given by name.

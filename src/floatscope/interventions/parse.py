@@ -1,4 +1,4 @@
-"""Parse interventions typed as text: "mask-columns:k=5,rule=excess(3),layers=0:4"."""
+"""Parse interventions typed as text: "mask-columns,k=5,rule=excess(3),layers=0:4"."""
 
 from dataclasses import fields
 from typing import Any
@@ -11,13 +11,16 @@ from .library import INTERVENTIONS
 
 
 def intervention_of(text: str) -> Intervention:
-    """Parse "mask-columns:k=5,rule=excess(3),layers=0:4"; several joined by " + " become Combined."""
+    """Parse "mask-columns,k=5,rule=excess(3),layers=0:4"; several joined by " + " become Combined."""
     parts = [_one_intervention(part.strip()) for part in text.replace(";", ",").split(" + ")]
     return parts[0] if len(parts) == 1 else Combined(tuple(parts))
 
 
 def _one_intervention(text: str) -> Intervention:
-    name, _, settings_text = text.partition(":")
+    name, _, settings_text = text.partition(",")
+    if ":" in name:
+        written = text.replace(":", ",", 1)
+        raise UsageError(f"intervention {text!r}: settings follow a comma", f"Write {written}.")
     cls = INTERVENTIONS.named(name)
     defaults = {f.name: f.default for f in fields(cls)}
     settings: dict[str, Any] = {}

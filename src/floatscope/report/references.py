@@ -114,9 +114,9 @@ def _sampler(name: str, one: Findings) -> str:
 
 
 def _interventions(text: str) -> Iterator[tuple[str, str]]:
-    """Yield the interventions of a text such as "mask-columns:k=5,rule=excess(3)"."""
+    """Yield the interventions of a text such as "mask-columns,k=5,rule=excess(3)"."""
     for part in filter(None, text.split(" + ")):
-        name = part.partition(":")[0].strip()
+        name = part.partition(",")[0].strip()
         yield f"intervention {name}", _library("interventions.library").get(_bare(name), "")
         for rule in re.findall(r"rule=(\w+)", part):
             for cls in RULES:

@@ -58,7 +58,7 @@ not testable: a model answers less than 25 % to begin with, or loses less than h
         settings = [Setting(WITH, request.asked_as, decides=True)]
         for draw, dose in enumerate(DOSES):
             for kind, control in ((ANCHORS, ""), (RANDOM, ",control=random")):
-                text = f"weaken-columns:dose={dose:g},share={DOSES[-1]:g}{control}"
+                text = f"weaken-columns,dose={dose:g},share={DOSES[-1]:g}{control}"
                 text += f",seed={request.seed + draw}"
                 name = setting_name(dose, kind)
                 settings.append(Setting(name, request.asked_as, text, decides=dose >= LARGE))

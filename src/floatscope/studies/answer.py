@@ -31,7 +31,7 @@ _QUESTIONS: dict[str, dict[str, str]] = {
     },
     "Do heads rest?": {"10a": "In one kind of text", "10b": "On anchors with small values"},
     "Does the answer need the retrieval heads?": {"11": ""},
-    "How does the answer reach its place?": {"12": ""},
+    "Does the answer go straight from its passage to its place?": {"12": ""},
     "Is a token known before it is revealed?": {"13": ""},
 }
 # A claim that compares two models, told with the number of each: where it holds, and where it is refuted.

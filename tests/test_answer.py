@@ -1,8 +1,10 @@
 """The first line of a run's output: true of the verdicts, and of the models that each claim is about."""
 
+from dataclasses import replace
+
 import pytest
 
-from floatscope.studies.answer import ModelClaim, answer
+from floatscope.studies.answer import FLOATS, FRONTIER, ModelClaim, answer, answered
 from floatscope.studies.claim import THETA, Claim, Number
 
 MDM, ARM = "pair/mdm", "pair/arm"
@@ -81,3 +83,49 @@ def test_nothing_tested_gives_no_answer():
 def test_a_comparison_without_a_named_causal_model_is_still_a_comparison():
     found = answer([claimed("4", "holds", arm=None)])
     assert found.endswith("In pair/mdm it moves more than in a causal model over layers.")
+
+
+def sides(number, verdict, mdm, arm, unit="%"):
+    both = (Number("MDM: moves", mdm, unit=unit), Number("ARM: moves", arm, unit=unit))
+    return ModelClaim(
+        Claim(number, "Text", verdict, "", both, "s", plain="In plain words."), MDM, ARM
+    )
+
+
+def test_every_question_is_answered_by_its_claims_floating_first():
+    found = answered([
+        claimed("7", "undecided"), sides("4", "holds", 0.976, 0.0), claimed("3", "holds"),
+        claimed("99", "holds"),
+    ])  # fmt: skip
+    assert [one.question for one in found] == [
+        FLOATS, "Do diffusion models gain more from passages?", "text?",
+    ]  # fmt: skip
+    floats = found[0]
+    assert [part.name for part in floats.parts] == ["Over steps", "Over layers"]
+    assert [part.text for part in floats.parts] == [
+        "In 4 of 12 layers [3, 6] of pair/mdm the anchor moves while the answer fills in; elsewhere one key "
+        "stays.",
+        "From one layer to the next pair/mdm changes its anchor in 97.6 % of cases, pair/arm in 0 %.",
+    ]
+
+
+def test_an_anchor_is_said_to_move_with_the_frontier_where_its_interval_is_above_zero():
+    one = claimed("3", "holds")
+    for low, said_so in ((0.2, True), (-0.1, False)):
+        along = Number(FRONTIER, 0.6, low, 0.9)
+        claim = replace(one.claim, numbers=(*one.claim.numbers, along))
+        ((part,),) = [found.parts for found in answered([replace(one, claim=claim)])]
+        assert ("boundary between revealed and masked" in part.text) == said_so
+
+
+@pytest.mark.parametrize("number", ["1", "2", "4", "7"])
+def test_a_comparison_is_told_with_both_numbers_and_other_words_where_it_is_refuted(number):
+    unit = "points" if number == "7" else "%"
+    told = {}
+    for verdict in ("holds", "refuted", "undecided", "not testable"):
+        ((part,),) = [one.parts for one in answered([sides(number, verdict, 0.429, 0.405, unit)])]
+        told[verdict] = part.text
+    assert len(set(told.values())) == 4
+    for verdict in ("holds", "refuted"):
+        assert all(x in told[verdict] for x in ("42.9", "40.5", MDM, ARM))
+    assert told["undecided"] == "In plain words." and told["not testable"] == ""

@@ -138,7 +138,7 @@ def test_a_run_of_causal_studies_is_stored_and_reported_like_others(finished, pl
     found = Findings(finished.run.directory)
     html = render_report(found)
     assert {c.family for c in found.verdicts} == {"causal"} and "98.3 %" in html
-    cards = re.findall(r'<article class="claim".*?<span class="which">(.*?)</span>', html, re.S)
+    cards = re.findall(r'<details class="claim".*?<span class="which">(.*?)</span>', html, re.S)
     assert cards == ["11", "12", "13"]
     tables = set(re.findall(r"<summary>Table: (.*?)</summary>", html))
     assert tables >= {"head-ranking", "answer-tracing"}

@@ -99,14 +99,11 @@ def test_an_effect_within_that_of_untrained_weights_does_not_hold():
 def test_a_bar_makes_a_claim_not_testable_whatever_its_numbers():
     claim = judge(RULE, "study", theta(3, 4), bar="At the ceiling: ask harder questions.")
     assert claim.verdict == "not testable" and claim.why.startswith("At the ceiling")
-    assert claim.plain == "Not tested: whether this is true of these models."
+    assert claim.plain == "This run does not test whether water is wet."
     assert judge(RULE, "study", None).verdict == "not testable"
     assert judge(RULE, "study", theta(3, 4)).plain == "Wet."
     assert judge(RULE, "study", theta(0, 1)).plain == "Dry."
-    assert (
-        "cannot tell whether this is true of these models"
-        in judge(RULE, "study", theta(1, 4)).plain
-    )
+    assert "cannot tell whether water is wet" in judge(RULE, "study", theta(1, 4)).plain
 
 
 def test_other_choices_are_judged_by_the_same_rule():

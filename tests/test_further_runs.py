@@ -53,7 +53,7 @@ def test_page_summary_and_table_give_the_same_verdicts(both):
     assert {*zip(*columns, strict=True)} == {*given}
     html = render_report(both)
     for number, verdict, scope, _ in given:
-        article = re.search(rf'<span class="which">{number}</span>.*?</article>', html, re.S)[0]
+        article = re.search(rf'<span class="which">{number}</span>.*?</details>', html, re.S)[0]
         assert f"is-{verdict.replace(' ', '-')}" in article and scope in article
 
 

@@ -19,6 +19,7 @@ from waiting import LIMIT, until
 
 import floatscope as fs
 from floatscope.children import ChildThread
+from floatscope.glossary import load_glossary
 from floatscope.livepage.app import LivePage
 from floatscope.livepage.host import ModelHost
 from floatscope.livepage.messages import View
@@ -524,6 +525,21 @@ def test_a_narrow_dark_screen_and_paper(other, tmp_path):
     assert b"/Type /Page\n" in (tmp_path / "page.pdf").read_bytes()
     page.emulate_media(media="screen")
     page.set_viewport_size({"width": 1280, "height": 900})
+
+
+def test_a_term_is_explained_where_it_is_read(ran):
+    """The legend says lift once the colour is lift; the tooltip says what that is."""
+    page = ran.page
+    page.get_by_label("Colour").select_option("lift")
+    term = page.locator(".fsv-legend-label dfn.term", has_text="lift").first
+    term.focus()
+    tip = page.locator(".term-tip:not([hidden])")
+    assert tip.inner_text() == load_glossary()["lift"]["definition"]
+    assert term.get_attribute("aria-describedby") == tip.get_attribute("id")
+    page.keyboard.press("Escape")
+    assert not page.locator(".term-tip").is_visible()
+    inside = ".fsv-cell dfn, q dfn, code dfn, button dfn, li dfn, .fsl-long dfn"
+    assert page.locator(inside).count() == 0
 
 
 AXE = (Path(axe_playwright_python.__file__).parent / "axe.min.js").read_text(encoding="utf-8")

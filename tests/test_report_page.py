@@ -15,10 +15,12 @@ from browsing import Tab
 from matplotlib.figure import Figure
 from waiting import until
 
+from floatscope.glossary import load_glossary
 from floatscope.plots import STYLE, save
 from floatscope.report import numbers, ranges, strips
-from floatscope.report.page import TITLE, Drawing, _link, image, render
+from floatscope.report.page import TITLE, Drawing, _link, _tight, image, render
 from floatscope.scenes.pack import scene_of
+from floatscope.studies.answer import Answered, Part
 from floatscope.studies.claim import VERDICTS, Claim, Number, describe_curve
 from floatscope.studies.findings import Findings
 from floatscope.studies.request import request_of
@@ -257,7 +259,7 @@ def findings_of(text=lambda words: words, **values):
     request = request_of({"studies": ["floating"], "models": [text("pair/mdm")]})
     nothing = {
         "verdicts": (),
-        "answer": "",
+        "questions": [],
         "studies": [],
         "models": {},
         "warnings": [],
@@ -291,6 +293,12 @@ def a_page(svg, text=lambda words: words, names=("floating", "geometry"), scenes
     found = findings_of(
         text,
         verdicts=claims,
+        questions=[
+            Answered(
+                text("Is water wet?"),
+                tuple(Part(c, text("At sea"), text("It is.")) for c in claims),
+            )
+        ],
         models={text("pair/mdm"): about, text("pair/arm"): about},
         studies=[given(name, text) for name in names],
         sentences=dict.fromkeys(names, (text("First."), text("Second."))),
@@ -302,7 +310,8 @@ def a_page(svg, text=lambda words: words, names=("floating", "geometry"), scenes
         for _ in names
     ]
     shown = [a_scene(text(f"Question {i}"), text("pair/mdm")) for i in range(scenes)]
-    return render(found, figures, shown, [text("The viewer shows 2 of 24 examples.")])
+    opening = [Drawing(text("A layer"), text("Step by step"), image(svg), 317)]
+    return render(found, figures, shown, [text("The viewer shows 2 of 24 examples.")], opening)
 
 
 def test_a_page_is_one_document_without_an_address():
@@ -320,7 +329,7 @@ def test_a_page_is_one_document_without_an_address():
 
 def test_an_empty_page_and_odd_names():
     made = render(findings_of(), [])
-    assert f"<h1>{TITLE}</h1>" in made and "fsv" not in made
+    assert f"<h1>{TITLE}</h1>" in made and 'id="viewer"' not in made
     svg = '<svg viewBox="0 0 9 9"/>'
     made = a_page(svg, names=("É!", "é?"), scenes=0)
     ids = re.findall(r'<section id="(study-[^"]*)"', made)
@@ -340,6 +349,21 @@ def test_a_table_links_to_a_file_beside_the_page(file):
     assert re.fullmatch(r"\./results/[^:\\\s<>]+", link)
     link = _link(file)
     assert re.fullmatch(r"\./[^/:\\\s<>][^:\\\s<>]*", link)
+
+
+@pytest.mark.parametrize(
+    ("text", "typed"),
+    [
+        ("test it with --data long:continuation --length 64.", ["--data long:continuation", "--length 64"]),
+        ("let go (--view keeps more)", ["--view"]),
+        ("add one with --model. (floatscope compare)", ["--model", "floatscope compare"]),
+        ("give --set decoding.frequencies=FILE", ["--set decoding.frequencies=FILE"]),
+        ("a--b and ---", []),
+    ],
+)  # fmt: skip
+def test_an_option_and_its_value_stay_on_one_line(text, typed):
+    assert re.findall(r'<code class="word">(.*?)</code>', _tight(text)) == typed
+    assert "<b>" not in _tight("<b> --model") and "[1,\u00a02]" in _tight("[1, 2]")
 
 
 # In a browser
@@ -375,17 +399,20 @@ def count(page, selector, number):
     until(lambda: page.locator(selector).count() == number or page.wait_for_timeout(10), selector)
 
 
-def test_cards_lead_to_their_sections(open_page, address):
+def test_a_claim_is_one_line_that_unfolds_and_leads_to_its_section(open_page, address):
     page = open_page(address)
-    cards = page.locator("article.claim")
+    cards = page.locator("details.claim")
     assert cards.count() == 4
     for i, verdict in enumerate(VERDICTS):
         card = cards.nth(i)
-        assert card.locator(".verdict").inner_text() == verdict
-        assert card.locator(".shape").count() == 1 and card.locator(".range").count() == 3
+        line = card.locator("summary")
+        assert line.locator(".verdict").inner_text() == verdict
+        assert line.bounding_box()["height"] < 40 and not card.locator(".numbers").is_visible()
+        line.click()
+        assert card.locator("summary .shape").count() == 1 and card.locator(".range").count() == 3
         assert "98.0 % [96.0, 99.0]" in card.inner_text().replace("\u00a0", " ")
         assert "null 0.310 %, n = 24" in card.inner_text()
-        card.locator("a").click()
+        card.locator(".more a").click()
         place = page.evaluate("document.querySelector(location.hash).getBoundingClientRect().top")
         assert -60 < place < 900
     count(page, ".bar a[aria-current]", 1)
@@ -393,12 +420,25 @@ def test_cards_lead_to_their_sections(open_page, address):
     assert current.inner_text() in ("floating", "geometry", "about")
 
 
+def test_the_first_screen_answers_the_question_and_shows_the_picture(open_page, address):
+    page = open_page(address, viewport={"width": 1280, "height": 800})
+    answer, picture = page.locator(".found.main"), page.locator(".pictures img")
+    for part in (answer, picture):
+        box = part.bounding_box()
+        assert box["y"] + box["height"] < 800
+    assert answer.locator("h3").inner_text() == "Is water wet?"
+    said = answer.locator("li").all_inner_texts()
+    words = ["yes", "no", "cannot tell", "not tested"]
+    assert [line.split(": ")[1] for line in said] == [f"{word}. It is." for word in words]
+    answer.locator("li a").nth(1).click()
+    page.wait_for_selector("#claim-2[open]")
+
+
 def test_one_switch_for_page_and_viewer(open_page, address):
     page = open_page(address, color_scheme="dark")
     ground = "getComputedStyle(document.querySelector('{}')).backgroundColor"
     dark = [page.evaluate(ground.format(what)) for what in ("body", ".fsv")]
     assert dark[0] == dark[1] != "rgb(255, 255, 255)"
-    assert page.evaluate(ground.format(".ground")) == "rgb(255, 255, 255)"
     assert page.locator(".fsv-theme").count() == 0
     page.get_by_role("button", name="Light").click()
     light = [page.evaluate(ground.format(what)) for what in ("body", ".fsv")]
@@ -469,7 +509,7 @@ def test_headings_names_and_contrast_are_accessible(open_page, address, scheme):
     nameless = """all => all.filter(e => !e.closest('[aria-hidden=true]') && !e.getAttribute('aria-label')
         && !e.getAttribute('alt') && !e.textContent.trim()).map(e => e.outerHTML.slice(0, 90))"""
     assert page.locator("img, button, a, summary").evaluate_all(nameless) == []
-    assert page.locator("figure img[alt]").count() == 4
+    assert page.locator("figure img[alt]").count() == 5
     unseen = (
         "all => all.filter(e => !e.matches('[role=img], [aria-hidden=true], [role=img] *')).length"
     )
@@ -522,7 +562,7 @@ def test_hostile_text_is_text_everywhere(open_page, tmp_path):
     assert page.title() == TITLE
     where = """.models b, .models span, .models code, .claim h3, .words p, .study h2, .study .name, .label,
         .findings p, figcaption, .method, .command code, .table summary, .file a, th:first-child,
-        td:first-child, .notes li, .bar a[href^='#study']"""
+        td:first-child, .notes li, .bar a[href^='#study'], .found h3, .found li"""
     found = page.locator(where).evaluate_all("all => all.map(e => e.textContent)")
     assert len(found) > 60 and [t for t in found if SCRIPT + IMAGE not in t] == []
     figures = page.locator("figure img")
@@ -530,8 +570,48 @@ def test_hostile_text_is_text_everywhere(open_page, tmp_path):
     # Images that are drawn, though what is in them would run a script, or fetch something, elsewhere.
     assert all(figures.evaluate_all("all => all.map(e => e.naturalWidth > 0)"))
     assert page.locator("img:not(figure img), [onerror], [onload]").count() == 0
-    # The viewer, its index and two scenes, its start, and the page's own.
-    assert page.locator("script").count() == 1 + 3 + 1 + 1
+    # The viewer, its index and two scenes, its start, the tooltips, and the page's own.
+    assert page.locator("script").count() == 1 + 3 + 1 + 2
     assert HOSTILE in page.locator(".fsv").inner_text()
     page.set_viewport_size({"width": 400, "height": 800})
     assert page.evaluate("document.documentElement.scrollWidth") <= 400
+
+
+# Tooltips
+
+
+def test_a_term_shows_its_definition_on_focus_and_on_hover(open_page, address):
+    page = open_page(address)
+    page.locator("details").evaluate_all("all => all.forEach(e => { e.open = true; })")
+    tip, lift = page.locator(".term-tip"), page.locator(".claims dfn.term", has_text="lift").first
+    assert not tip.is_visible() and lift.get_attribute("aria-describedby") == tip.get_attribute(
+        "id"
+    )
+    lift.focus()
+    count(page, "[role=tooltip]:not([hidden])", 1)
+    assert tip.inner_text() == load_glossary()["lift"]["definition"]
+    box = tip.bounding_box()
+    assert box["x"] >= 0 and box["x"] + box["width"] <= 1280
+    page.keyboard.press("Escape")
+    count(page, "[role=tooltip]:not([hidden])", 0)
+    assert page.evaluate("document.activeElement.textContent") == "lift", (
+        "Escape closes the tip alone"
+    )
+    lift.blur()
+    lift.hover()
+    count(page, "[role=tooltip]:not([hidden])", 1)
+    tip.hover()
+    count(page, "[role=tooltip]:not([hidden])", 1)  # it can be reached and selected
+    page.mouse.move(5, 5)
+    count(page, "[role=tooltip]:not([hidden])", 0)
+
+
+def test_each_section_explains_a_term_once_and_no_data_is_touched(open_page, address):
+    page = open_page(address)
+    twice = """() => [...document.querySelectorAll("section, header, footer, body")].filter((section) => {
+      const own = [...section.querySelectorAll("dfn.term")]
+        .filter((e) => e.closest("section, article, header, footer, body") === section);
+      return new Set(own.map((e) => e.textContent.toLowerCase())).size !== own.length; }).length"""
+    assert page.locator("dfn.term").count() > 5 and page.evaluate(twice) == 0
+    inside = 'pre dfn, code dfn, button dfn, a dfn, .fsv-cell dfn, .asked dfn, [translate="no"] dfn'
+    assert page.locator(inside).count() == 0

@@ -192,4 +192,4 @@ def _assets() -> dict[str, str]:
         for name, file in named.items()
         if PurePath(name).suffix in _TYPES
     }
-    return texts | {"viewer.bundle.js": embed.script()}
+    return texts | {"viewer.bundle.js": embed.script(), "terms.js": embed.terms()}

@@ -93,8 +93,10 @@ class Comparison:
             for name in {v for v, _ in shown}:  # one scale for each value
                 peers = [x for x, (v, _) in zip(flat, shown, strict=True) if v == name]
                 low, high = zip(*(axis.get_ylim() for axis in peers), strict=True)
+                # A margin below zero would show shares and counts that cannot be.
+                negative = any(axis.dataLim.y0 < 0 for axis in peers)
                 for axis in peers:
-                    axis.set_ylim(min(0, *low), max(high))
+                    axis.set_ylim(min(low) if negative else 0, max(high))
             legend(figure, flat[0])
             note = f"{self.results[0].measure!r} · {self.data.attrs['interval']}; dotted: null"
             headline(figure, note)

@@ -11,7 +11,7 @@ import xarray as xr
 from jaxtyping import Bool
 
 from ..errors import UsageError
-from ..plots import ABOVE, Axes, band, points
+from ..plots import Axes, band, legend_above
 from ..trace import Trace
 from .nulls import MASKED, REVEALED, names, tokens
 from .result import Result
@@ -70,7 +70,7 @@ def draw_categories(axis: Axes, result: Result, name: str, label: str) -> None:
     for series, category in zip(SERIES, shown, strict=False):
         part = replace(result, data=result.data.sel(category=category), control=None)
         band(axis, part, name, "layer", series=series, label=str(category))
-    axis.legend(ncols=2, fontsize=points(7), **ABOVE)
+    legend_above(axis, 7)
     axis.set(ylabel=label, ylim=(0, 1))
 
 

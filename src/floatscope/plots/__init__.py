@@ -5,7 +5,6 @@ imported when the first figure is drawn.
 """
 
 from .drawing import (
-    ABOVE,
     COLOURS,
     LIFT_MAP,
     LINES,
@@ -17,6 +16,7 @@ from .drawing import (
     figure_size,
     headline,
     legend,
+    legend_above,
     panels,
     points,
     save,
@@ -37,10 +37,21 @@ from .results import (
     log_scale,
     mark,
 )
+from .sharing import share_scales
 
 __all__ = [
-    *("ABOVE", "COLOURS", "LIFT_MAP", "LINES", "MARKERS", "SHARE_MAP", "STYLE", "Axes", "Figure"),
-    *("figure_size", "headline", "legend", "panels", "points", "save", "style"),
+    *("COLOURS", "LIFT_MAP", "LINES", "MARKERS", "SHARE_MAP", "STYLE", "Axes", "Figure"),
+    *("figure_size", "headline", "legend", "legend_above", "panels", "points", "save", "style"),
     *("ANY", "LOG", "POSITIVE", "SHARE", "UNTRAINED"),
-    *("band", "bands", "default_plot", "dots", "grid", "lines", "log_scale", "mark"),
+    *(
+        "band",
+        "bands",
+        "default_plot",
+        "dots",
+        "grid",
+        "lines",
+        "log_scale",
+        "mark",
+        "share_scales",
+    ),
 ]

@@ -27,20 +27,22 @@ else:
     Axes = Figure = Any  # matplotlib is imported when something is drawn
 
 # Okabe and Ito's palette; line styles and markers tell the same without colour.
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+# Grey instead of its black, which a dark page would hide.
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#767676")
 LINES = ("-", "--", "-.", ":")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 SHARE_MAP = "viridis"  # from zero
 LIFT_MAP = "RdBu_r"  # diverging, centred on 1, logarithmic
 
 # Where a legend covers no line: above the axes.
-ABOVE: Any = {
+_ABOVE: Any = {
     "loc": "lower left",
     "bbox_to_anchor": (0, 1),
     "borderpad": 0.2,
     "columnspacing": 0.8,
     "handlelength": 1.8,
 }
+_MARGIN = 45  # points of a panel's width beside its axes
 
 POINTS = 8  # of letters, where nobody says otherwise
 _DPI = 200  # of pixels in a file
@@ -289,10 +291,49 @@ def legend(figure: Figure, axis: Axes, where: str = "lower") -> None:
         axis.legend()
         return
     handles, labels = axis.get_legend_handles_labels()
-    longest = points(5) * (max(map(len, labels), default=0) + 7) / 72
-    across = max(1, min(len(labels), int(figure.get_figwidth() // longest)))
+    across = _side_by_side_labels(labels, figure.get_figwidth(), 7)
     options: Any = {"fontsize": points(7), "loc": f"outside {where} left", "ncols": across}
     figure.legend(handles, labels, **options)
+
+
+def legend_above(axis: Axes, size: float = POINTS, **options: Any) -> None:
+    """Draw a legend above a panel, with as many columns as fit into the panel's width.
+
+    Args:
+        axis (Axes): The panel.
+        size (float): Font size in points, in a figure whose text has 8 points.
+        **options: Arguments for matplotlib's `legend`, such as title and handlelength.
+    """
+    options = _ABOVE | options
+    figure: Any = axis.get_figure(root=True)
+    spec = axis.get_subplotspec()
+    columns = 1 if spec is None else spec.get_gridspec().ncols
+    room = figure.get_figwidth() / columns - points(_MARGIN) / 72
+    labels = axis.get_legend_handles_labels()[1]
+    across = _side_by_side_labels(labels, room, size, options["handlelength"])
+    axis.legend(ncols=across, fontsize=points(size), **options)
+
+
+def _side_by_side_labels(
+    labels: Sequence[str], room: float, size: float, handle: float = 2.0
+) -> int:
+    """Return how many columns of a legend fit into so many inches, without an empty last column."""
+    longest = points(size) * (0.62 * max(map(len, labels), default=0) + handle + 2) / 72
+    across = max(1, min(len(labels), int(room // longest)))
+    rows = -(-len(labels) // across)
+    return max(1, -(-len(labels) // max(rows, 1)))
+
+
+def lift_ticks(bar: Any) -> None:
+    """Label a logarithmic colour bar with plain numbers: 0.1, 1, 10; with more of them where it is short."""
+    from matplotlib.ticker import FixedLocator, FuncFormatter
+
+    span = bar.mappable.norm.vmax
+    steps = (1,) if span >= 10 else (1, 1.5, 2, 3, 5, 7) if span < 3 else (1, 2, 5)
+    bar.locator = FixedLocator([m * 10.0**e for e in range(-3, 3) for m in steps])
+    bar.formatter = FuncFormatter(lambda x, _: f"{x:g}")
+    bar.minorticks_off()
+    bar.update_ticks()
 
 
 def points(size: float) -> float:

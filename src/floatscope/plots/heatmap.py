@@ -13,7 +13,7 @@ import xarray as xr
 from ..errors import UsageError
 from ..trace import Trace
 from .attention_map import DIMENSIONS, Selection, attention_map, regions_of
-from .drawing import LIFT_MAP, POINTS, SHARE_MAP, Axes, figure_size, panels, points
+from .drawing import LIFT_MAP, POINTS, SHARE_MAP, Axes, figure_size, lift_ticks, panels, points
 
 _WIDE = {"position": 6.8, "region": 3.3}  # inches by default, by what is on the x axis
 _LEAST = 4.0  # points below which letters are not letters
@@ -54,7 +54,7 @@ def draw(
         label = "lift over uniform attention (×)" if lift else "share of attention"
         bar = figure.colorbar(image, ax=axis, label=label)
         if lift:
-            _decades(bar, image.norm.vmax)
+            lift_ticks(bar)
     return axis
 
 
@@ -72,15 +72,6 @@ def colours(axis: Axes, values: np.ndarray, lift: bool) -> Any:
         options = {"norm": LogNorm(1 / span, span)}
     map_ = matplotlib.colormaps[LIFT_MAP if lift else SHARE_MAP].with_extremes(bad="0.85")
     return axis.imshow(values, aspect="auto", interpolation="nearest", cmap=map_, **options)
-
-
-def _decades(bar: Any, span: float) -> None:
-    """Label a logarithmic scale with plain numbers: 0.1, 1, 10; more of them where the scale is short."""
-    steps = (1,) if span >= 10 else (1, 1.5, 2, 3, 5, 7) if span < 3 else (1, 2, 5)
-    candidates = [m * 10.0**e for e in range(-3, 3) for m in steps]
-    ticks = [x for x in candidates if 1 / span * 0.999 <= x <= span * 1.001]
-    bar.set_ticks(ticks, labels=[f"{x:g}" for x in ticks])
-    bar.minorticks_off()
 
 
 def room_of(axis: Axes, own_figure: bool) -> tuple[float, float]:

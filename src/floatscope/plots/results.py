@@ -5,7 +5,18 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from .drawing import ABOVE, COLOURS, LIFT_MAP, LINES, SHARE_MAP, Axes, Figure, headline, panels
+from .drawing import (
+    COLOURS,
+    LIFT_MAP,
+    LINES,
+    SHARE_MAP,
+    Axes,
+    Figure,
+    headline,
+    legend_above,
+    lift_ticks,
+    panels,
+)
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -124,7 +135,7 @@ def _lines(
         if not axis.lines:
             axis.text(0.5, 0.5, "does not apply", ha="center", transform=axis.transAxes)
             return
-        axis.legend(ncols=2, **ABOVE)
+        legend_above(axis)
     axis.set_ylabel(label)
     if limits == LOG:
         log_scale(axis)
@@ -177,7 +188,9 @@ def grid(
     for side, dim in ((axis.xaxis, x), (axis.yaxis, y)):
         if shown[dim].dtype.kind in "iu":
             _whole_ticks(side)
-    axis.figure.colorbar(image, ax=axis, label=label)
+    bar = axis.figure.colorbar(image, ax=axis, label=label)
+    if span:
+        lift_ticks(bar)
     return image
 
 
@@ -207,8 +220,8 @@ def dots(axis: Axes, data: "xr.Dataset", labels: Mapping[str, str]) -> None:
     """
     for y, name in enumerate(labels):
         value, low, high = (float(data[name + end]) for end in ("", "_low", "_high"))
-        axis.plot([low, high], [y, y], color="0.25")
-        axis.plot(value, y, "o", color="0.1", markersize=4)
+        axis.plot([low, high], [y, y], color="0.45")
+        axis.plot(value, y, "o", color="0.45", markersize=4)
         if f"{name}_null" in data:
             null = float(data[f"{name}_null"])
             axis.plot(null, y, "D", color="0.5", mfc="white", ms=6, zorder=1)

@@ -14,6 +14,7 @@ from .. import atomic
 from ..engine import Run
 from ..plots import figure_size, save, style
 from ..scenes.parts import Scene
+from ..studies.alone import alone
 from ..studies.draw import Picture
 from ..studies.findings import Findings
 from ..studies.setting import SERVED
@@ -21,6 +22,7 @@ from ..studies.stored import understood
 from .catalogue import StoredScenes
 from .content import sections_of
 from .embed import as_json
+from .opening import opening_pictures
 from .page import Drawing, image, render
 
 if TYPE_CHECKING:
@@ -28,6 +30,14 @@ if TYPE_CHECKING:
 
 BUDGET = 20_000_000  # bytes of a page
 _DPI = 300  # of pixels for paper
+# Text and axes of a figure on the page. The colour stands for a variable, which a light and a dark page set.
+_INK = "#1a1f26"
+_INKS = (
+    f"<style>:root {{ --ink: {_INK} }} "
+    "@media (prefers-color-scheme: dark) { :root { --ink: #e7eaee } }</style>"
+)
+_INKED = ("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color")
+_TRANSPARENT = dict.fromkeys(("figure.facecolor", "axes.facecolor", "savefig.facecolor"), "none")
 
 
 def write_report(findings: Findings, *, budget: int = BUDGET) -> Path:
@@ -97,8 +107,12 @@ def render_report(findings: Findings, budget: int = BUDGET) -> str:
         for part, study in sections_of(findings)
     ]
     weight = sum(len(drawn.source) for several in figures for drawn in several) + 300_000
+    opening = [drawing_of(picture) for picture in opening_pictures(findings)]
+    single = alone(findings)
+    by_itself = [drawing_of(picture) for picture in single.pictures] if single else []
     scenes, notes = scenes_of(findings, budget - weight)
-    return render(findings, figures, scenes, [*notes, *_left_out(findings)])
+    notes += _left_out(findings)
+    return render(findings, figures, scenes, notes, opening, single, by_itself)
 
 
 def scenes_of(findings: Findings, budget: int) -> tuple[list[Scene], list[str]]:
@@ -115,17 +129,20 @@ def scenes_of(findings: Findings, budget: int) -> tuple[list[Scene], list[str]]:
 
 
 def drawing_of(picture: Picture) -> Drawing:
-    """A figure as an SVG image. A browser runs no script of an image, and fetches nothing for it."""
+    """A figure as an SVG image. A browser runs no script of an image, and fetches nothing for it.
+
+    Its ground is transparent and its ink follows the colour scheme of the element that shows it.
+    """
     from matplotlib import rc_context
     from matplotlib.backends.backend_svg import FigureCanvasSVG
 
     buffer = io.StringIO()
-    with rc_context(style()):
+    with rc_context(style() | dict.fromkeys(_INKED, _INK) | _TRANSPARENT):
         # `savefig` draws twice where a layout is to be found; drawing finds it by itself.
         figure = picture.draw()
         FigureCanvasSVG(figure).print_svg(buffer, metadata={"Date": None})
-    source = image(buffer.getvalue())
-    return Drawing(picture.title, picture.alt, source, round(96 * figure.get_figwidth()))
+    svg = buffer.getvalue().replace(_INK, "var(--ink)").replace("<defs>", f"<defs>{_INKS}", 1)
+    return Drawing(picture.title, picture.alt, image(svg), round(96 * figure.get_figwidth()))
 
 
 def _scenes(findings: Findings, budget: int) -> tuple[list[Scene], list[str]]:
@@ -149,7 +166,7 @@ def _scenes(findings: Findings, budget: int) -> tuple[list[Scene], list[str]]:
     if len(by_example) < findings.request.limit:
         return scenes, [
             f"The viewer shows {len(by_example)} of {findings.request.limit} traced examples: the others "
-            "were measured and let go (--view keeps more)."
+            "were measured, and their attention was not kept (--view N keeps that of N)."
         ]
     return scenes, []
 

@@ -8,6 +8,7 @@ from shlex import quote
 from typing import Any
 
 from ..registry import STUDIES
+from ..studies.demo import is_demo
 from ..studies.findings import ANSWERS, ORDER, Findings
 from ..studies.planning import settings_of
 from ..studies.request import Request
@@ -29,8 +30,20 @@ def sections_of(findings: Findings) -> list[tuple[Findings, Study]]:
     return [(part, study) for part in (findings, *findings.extra_runs) for study in part.studies]
 
 
-def command(request: Request, study: str = "") -> str:
-    """Write the command that repeats a run: every field that differs from its default."""
+def commands(findings: Findings) -> list[str]:
+    """Write the commands that repeat all of a run: that of the demo, or one for every group of models."""
+    if is_demo(findings.request):
+        return ["floatscope demo --out demo"]
+    parts = (findings, *findings.extra_runs)
+    return [command(part.request, label=part.file_prefix) for part in parts]
+
+
+def command(request: Request, study: str = "", label: str = "") -> str:
+    """Write the command that repeats a run, or one of its studies: every field that is not its default.
+
+    The study and the label of an extra run name the directory.
+    """
+    out = "-".join(filter(None, ("run", study, label)))
     options = {field: key for key, known in STUDIES.items() for field in known.options}
     words = ["floatscope study", study or " ".join(request.studies)]
     words += [f"--model {quote(name)}" for name in request.models]
@@ -48,7 +61,7 @@ def command(request: Request, study: str = "") -> str:
             words.append(f"--{flag}" if value else f"--no-{flag}")
         else:
             words.append(f"--{flag} {quote(str(value))}")
-    return " ".join([*words, f"--out run-{study}" if study else "--out run"])
+    return " ".join([*words, f"--out {out}"])
 
 
 def size_of(about: dict[str, Any]) -> str:

@@ -12,6 +12,7 @@ from importlib.resources import files
 from itertools import count
 from typing import Any
 
+from ..glossary import load_glossary
 from ..scenes.pack import scene_of
 from ..scenes.parts import Scene
 from ..trace import Trace
@@ -46,6 +47,18 @@ def script() -> str:
 def assets() -> str:
     """Return style and script, which a page needs once."""
     return f"<style>{asset('viewer.css')}</style>\n<script>{script()}</script>\n"
+
+
+@cache
+def terms() -> str:
+    """Return the JavaScript that shows definitions of the glossary as tooltips; a page runs it at its end."""
+    spelled = {
+        spelling: entry["definition"]
+        for term, entry in load_glossary().items()
+        for spelling in (term, *entry["also"])
+    }
+    start = f"floatscopeTerms({as_json(spelled)});\n"
+    return '(() => {\n"use strict";\n' + asset("terms.js") + start + "})();\n"
 
 
 def as_json(value: Any) -> str:

@@ -7,25 +7,39 @@ already markup is only style, script, the viewer's fragment and drawn ranges. Fi
 import base64
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
+from dataclasses import replace
 from functools import cache
 from importlib.metadata import version
 from typing import NamedTuple
 from urllib.parse import quote
 
 from jinja2 import Environment, StrictUndefined, Template
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from ..scenes.parts import Scene
+from ..studies.alone import Alone
+from ..studies.answer import Answered
 from ..studies.claim import VERDICTS, Claim, describe_curve
 from ..studies.findings import Findings
 from ..studies.scope import GENERAL
-from ..studies.verdict import CAUSAL, LITERATURE, level_of
+from ..studies.study import Study
+from ..studies.verdict import (
+    CAUSAL,
+    HOLDS,
+    LITERATURE,
+    NOT_TESTABLE,
+    REFUTED,
+    UNDECIDED,
+    level_of,
+)
 from . import content, embed, numbers, ranges
 from .examples import examples_of
 from .strips import SHAPES, strip
 
 TITLE = "Floatscope: where attention rests"
+# How a verdict answers a question.
+_SPELLED = {HOLDS: "yes", REFUTED: "no", UNDECIDED: "cannot tell", NOT_TESTABLE: "not tested"}
 
 
 class Drawing(NamedTuple):
@@ -48,11 +62,15 @@ def render(
     figures: Sequence[Sequence[Drawing]],
     scenes: Sequence[Scene] = (),
     notes: Sequence[str] = (),
+    opening: Sequence[Drawing] = (),
+    alone: Alone | None = None,
+    alone_figures: Sequence[Drawing] = (),
 ) -> str:
     """Render the whole document.
 
     `figures`: of each section, in the order of `content.sections_of`. `scenes`: for the viewer. `notes`: what
-    was left out or sampled.
+    was left out or sampled. `opening`: the picture beside the answers.
+    `alone`, `alone_figures`: the summary of a run with one kind of model.
 
     Raises:
         ValueError: If a scene cannot be written as JSON.
@@ -60,6 +78,8 @@ def render(
     parts, sections = (findings, *findings.extra_runs), content.sections_of(findings)
     names = [part.title_of(study.name) for part, study in sections]
     anchors = _anchors(names)
+    untested = {claim.number for claim in alone.untested} if alone else set()
+    claims = [claim for claim in findings.verdicts if claim.number not in untested]
     viewer = assets = ""
     if scenes:
         viewer = embed.fragment(scenes, name="viewer-app", with_assets=False, toggle=False)
@@ -68,7 +88,10 @@ def render(
         title=TITLE,
         version=version("floatscope"),
         findings=findings,
-        claims=findings.verdicts,
+        claims=claims,
+        questions=_questions(findings, untested),
+        alone=alone,
+        alone_figures=alone_figures,
         models={name: about for part in parts for name, about in part.models.items()},
         warnings=[warning for part in parts for warning in part.warnings],
         notes=notes,
@@ -76,13 +99,18 @@ def render(
             (*section, name, anchor, drawn)
             for section, name, anchor, drawn in zip(sections, names, anchors, figures, strict=True)
         ],
+        tabs=_tabs(sections, names),
         places=dict(reversed([*zip(names, anchors, strict=True)])),  # of two, the first
-        verdicts=_tally(findings.verdicts),
-        decides=_levels(findings.verdicts),
+        verdicts=_tally(claims),
+        decides=_levels(claims),
+        cards={claim.number: f"claim-{i}" for i, claim in enumerate(claims, 1)},
+        opening=opening,
+        spelled=_SPELLED,
         viewer=Markup(viewer),
         assets=Markup(assets),
         policy=embed.OFFLINE,
-        style=Markup(embed.asset("page.css")),
+        style=Markup(embed.asset("page.css") + embed.asset("terms.css")),
+        terms=Markup(embed.terms()),
         script=Markup(embed.asset("page.js")),
     )
 
@@ -104,15 +132,28 @@ def _template() -> Template:
         "describe_curve": describe_curve,
     }
     made.globals |= {"drawings": ranges.drawings, "general": GENERAL, "CAUSAL": CAUSAL}
-    made.globals |= {"command": content.command, "previews": content.previews}
+    made.globals |= {"command": content.command, "commands": content.commands}
+    made.globals |= {"previews": content.previews}
     made.globals |= {"examples_of": examples_of}
     return made.from_string(embed.asset("page.html.j2"))
 
 
-def _tight(text: str) -> str:
-    """Keep a number and its unit, and the ends of an interval, on one line."""
+def _questions(findings: Findings, untested: Container[str]) -> list[Answered]:
+    """Return the questions, without claims that take a model of another kind."""
+    reduced = (
+        replace(question, parts=tuple(p for p in question.parts if p.claim.number not in untested))
+        for question in findings.questions
+    )
+    return [question for question in reduced if question.parts]
+
+
+def _tight(text: str) -> Markup:
+    """Keep a number and its unit, the ends of an interval, and an option with its value on one line."""
     text = re.sub(r"\[([^\[\], ]+), ([^\[\], ]+)\]", "[\\1,\u00a0\\2]", text)
-    return re.sub(r"(?<=\d) (?=%)|(?<=\bn) (?== \d)|(?<=\bn[ \u00a0]=) (?=\d)", "\u00a0", text)
+    text = re.sub(r"(?<=\d) (?=%)|(?<=\bn) (?== \d)|(?<=\bn[ \u00a0]=) (?=\d)", "\u00a0", text)
+    value = r"(?: (?:\d+(?:\.\d+)?\b|[A-Z]+\b|[\w.]+[:/=][\w:/.,=-]*\w))?"
+    typed = rf"(?<![\w-])(--[a-z][a-z-]*{value}|floatscope [a-z]+)(?![\w-])"
+    return Markup(re.sub(typed, r'<code class="word">\1</code>', str(escape(text))))
 
 
 def _slug(text: str) -> str:
@@ -127,6 +168,15 @@ def _anchors(names: Sequence[str]) -> list[str]:
         anchor = f"study-{_slug(name) or i}"
         anchors.append(f"{anchor}-{i}" if anchor in anchors else anchor)
     return anchors
+
+
+def _tabs(sections: Sequence[tuple[Findings, Study]], names: Sequence[str]) -> list[str]:
+    """Return short names of the sections: without the data, where two are not alike without it."""
+    short = [
+        f"{study.name}: {' and '.join(part.models)}" if part.label else study.name
+        for part, study in sections
+    ]
+    return [a if short.count(a) == 1 else b for a, b in zip(short, names, strict=True)]
 
 
 def _link(file: str) -> str:

@@ -61,7 +61,8 @@ def _claims(findings: Findings) -> PaperTable:
         ["", "claim (what it was tested on)", "verdict", f"value [{level}interval]", "null", "n"],
         [("", lines)],
         align=("r", "p{2.7in}", "l", "r", "r", "r"),
-        caption="Claims of the literature and questions of ours, with verdicts about the models named.",
+        caption="Claims of the literature and causal questions, each with its verdict about the models and "
+        "data named.",
         label="tab:claims",
     )
     return PaperTable("claims", pd.DataFrame(rows), text)

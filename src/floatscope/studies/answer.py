@@ -1,14 +1,61 @@
-"""Write the answer in one sentence from the verdicts: does attention float in these models?"""
+"""Write what a run found from its verdicts: one sentence, and a sentence for every question."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from .claim import Claim, format_number
-from .verdict import HOLDS, REFUTED, UNDECIDED
+from .claim import Claim, format_number, format_value
+from .verdict import HOLDS, NOT_TESTABLE, REFUTED, UNDECIDED
 
-STEPS, SINK = "3", "1"
 # Claims that compare a diffusion model with a causal one: they say where it moves more, not that it moves.
 _COMPARED = {"4": "over layers", "2": "from prompt to prompt"}
+
+STEPS, SINK = "3", "1"
+FRONTIER = "moving layers: correlation with the frontier"
+FLOATS = "Does attention float?"
+# The questions of the package's claims, in plain words; a claim with a name for it answers a part.
+_QUESTIONS: dict[str, dict[str, str]] = {
+    FLOATS: {
+        "3": "Over steps",
+        "4": "Over layers",
+        "2": "From prompt to prompt",
+        "1": "Fixed sink in the causal model",
+    },
+    "Does the norm of keys matter more in shallow layers?": {"5": ""},
+    "Do layers turn from structure to content?": {"6a": "", "6b": "Against the causal model"},
+    "Do diffusion models gain more from passages?": {"7": ""},
+    "Do they need their anchors less?": {"8": ""},
+    "What is revealed first?": {
+        "9a": "The ends",
+        "9b": "Frequent tokens",
+        "9c": "A calibrated order helps",
+    },
+    "Do heads rest?": {"10a": "In one kind of text", "10b": "On anchors with small values"},
+    "Does the answer need the retrieval heads?": {"11": ""},
+    "Does the answer go straight from its passage to its place?": {"12": ""},
+    "Is a token known before it is revealed?": {"13": ""},
+}
+# A claim that compares two models, told with the number of each: where it holds, and where it is refuted.
+_SIDES = {
+    SINK: (
+        "{arm} returns to its first token: it receives {of_arm} of attention, and {of_mdm} in {mdm}.",
+        "The first token receives {of_arm} of attention in {arm}, hardly more than in {mdm} ({of_mdm}).",
+    ),
+    "4": (
+        "From one layer to the next {mdm} changes its anchor in {of_mdm} of cases, {arm} in {of_arm}.",
+        "From one layer to the next {mdm} changes its anchor in {of_mdm} of cases, hardly more than {arm} "
+        "({of_arm}).",
+    ),
+    "2": (
+        "Two prompts have their anchors in different places in {of_mdm} of cases in {mdm}, in {of_arm} in "
+        "{arm}.",
+        "Two prompts have their anchors in different places in {of_mdm} of cases in {mdm}, hardly more than "
+        "in {arm} ({of_arm}).",
+    ),
+    "7": (
+        "Passages raise right answers by {of_mdm} in {mdm}, more than 1.5 times the {of_arm} in {arm}.",
+        "Passages raise right answers by {of_mdm} in {mdm}, less than 1.5 times the {of_arm} in {arm}.",
+    ),
+}
 
 
 @dataclass(frozen=True)
@@ -18,6 +65,81 @@ class ModelClaim:
     claim: Claim
     mdm: str | None
     arm: str | None
+
+
+@dataclass(frozen=True)
+class Part:
+    """What one claim contributes to the answer of a question.
+
+    Args:
+        claim (Claim): The claim.
+        name (str): Which part of the question it answers; "" if it answers all of it.
+        text (str): The answer, as a sentence.
+    """
+
+    claim: Claim
+    name: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Answered:
+    """A question with the answers of its claims; a claim that no question names is its own question."""
+
+    question: str
+    parts: tuple[Part, ...]
+
+
+def answered(tested: Iterable[ModelClaim]) -> list[Answered]:
+    """Answer every question of these claims, the question of floating first."""
+    remaining = {model_claim.claim.number: model_claim for model_claim in tested}
+    questions = []
+    for question, names in _QUESTIONS.items():
+        present = {number: remaining.pop(number) for number in names if number in remaining}
+        if present:
+            parts = tuple(_part(source, names[number]) for number, source in present.items())
+            questions.append(Answered(question, parts))
+    questions += [Answered(f"{m.claim.text}?", (_part(m, ""),)) for m in remaining.values()]
+    return questions
+
+
+def _part(source: ModelClaim, name: str) -> Part:
+    """Say in one sentence what a claim found about the models of its run."""
+    claim, text = source.claim, source.claim.plain
+    mdm, arm = _side(claim, "MDM"), _side(claim, "ARM")
+    if claim.verdict == NOT_TESTABLE:
+        text = ""
+    elif claim.verdict == UNDECIDED:
+        pass
+    elif claim.number == STEPS:
+        text = _over_steps(source)
+    elif claim.number in _SIDES and mdm and arm:
+        template = _SIDES[claim.number][claim.verdict == REFUTED]
+        text = template.format(mdm=source.mdm, arm=source.arm, of_mdm=mdm, of_arm=arm)
+    return Part(claim, name, text)
+
+
+def _over_steps(source: ModelClaim) -> str:
+    layers = _layers(source.claim).strip(" ()")
+    if source.claim.verdict == REFUTED:
+        moving = layers and f" ({layers} move)"
+        return f"{source.mdm} keeps its anchors while the answer fills in{moving}."
+    frontier = next((n for n in source.claim.numbers if n.label == FRONTIER), None)
+    along = ""
+    if frontier and frontier.low is not None and frontier.low > 0:
+        along = ", with the boundary between revealed and masked text"
+    return (
+        f"In {layers or 'some layers'} of {source.mdm} the anchor moves while the answer fills in{along}; "
+        "elsewhere one key stays."
+    )
+
+
+def _side(claim: Claim, kind: str) -> str:
+    """Give the value of one of the two models that a claim compares; "" if it has none."""
+    for number in claim.numbers:
+        if number.label.startswith(f"{kind}: ") and number.unit in ("%", "points"):
+            return format_value(number.value, number.unit)
+    return ""
 
 
 def answer(tested: Iterable[ModelClaim]) -> str:

@@ -51,15 +51,23 @@ MOVEMENT: dict[str, Any] = {
 TWIN: dict[str, Any] = {**MOVEMENT, "models": ("twin/mdm",), "limit": 2, "controls": 0, "shard": 1}
 
 
-def demo_request() -> tuple[Request, str]:
-    """Return the request, and a notice if the twin is left out ("" if it is not)."""
+def is_demo(request: Request) -> bool:
+    """Whether the demo of this version asks this, with the twin or without it."""
+    return request in [_request(MOVEMENT), _request(MOVEMENT, TWIN)]
+
+
+def _request(*extra_runs: dict[str, Any]) -> Request:
     # Answers of a few tokens have no states to compare: `movement` is asked of long texts alone.
     short = tuple(n for n in by_default(STUDIES.builtin) if n not in MOVEMENT["studies"])
-    fields = {"studies": short, **DEMO}
+    return request_of({"studies": short, **DEMO, "extra_runs": list(extra_runs)})
+
+
+def demo_request() -> tuple[Request, str]:
+    """Return the request, and a notice if the twin is left out ("" if it is not)."""
     try:
         for name in TWIN["models"]:
             twin.locate(name)
             twin.adapter(name, None)
     except ModelError as error:
-        return request_of({**fields, "extra_runs": [MOVEMENT]}), f"The twin is left out: {error}"
-    return request_of({**fields, "extra_runs": [MOVEMENT, TWIN]}), ""
+        return _request(MOVEMENT), f"The twin is left out: {error}"
+    return _request(MOVEMENT, TWIN), ""

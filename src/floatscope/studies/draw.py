@@ -5,7 +5,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from ..plots import COLOURS, MARKERS, Figure, legend, panels
+from ..measures.result import Result
+from ..plots import COLOURS, MARKERS, Figure, legend, panels, share_scales
 from .claim import SHARES, Number
 from .evidence import Evidence
 
@@ -58,7 +59,7 @@ def dots(
                 first = False
         axis.set_yticks(range(len(ticks)), ticks)
         axis.set(ylim=(len(ticks) - 0.5, -0.5), xlabel=label)
-        axis.grid(axis="x", color="0.9", linewidth=0.6)
+        axis.grid(axis="x", color="0.5", alpha=0.3, linewidth=0.6)
         axis.set_axisbelow(True)
         if len(series) > 1:
             legend(figure, axis, "upper")
@@ -66,15 +67,28 @@ def dots(
 
 
 def draw_measure(evidence: Evidence, key: str, title: str, alt: str) -> list[Picture]:
-    """Return a measure's figure for every model, with its untrained control drawn lightly."""
+    """Return a measure's figure for every model, with its untrained control drawn lightly.
+
+    The figures share their scales.
+    """
+    controls = {model: evidence.control(key, model) for model in evidence.models}
+    shown = {
+        model: replace(result, control=controls[model])
+        for model, result in evidence.results(key).items()
+    }
     pictures = []
-    for model, result in evidence.results(key).items():
-        control = evidence.control(key, model)
-        legend = "" if control is None else " Light crosses: the untrained control."
-        draw = replace(result, control=control).plot
-        words = f"{alt} Model: {model}.{legend}"
+    for model in shown:
+        beside = "" if controls[model] is None else " Light crosses: the untrained control."
+        words = f"{alt} Model: {model}.{beside}"
+        draw = partial(_on_shared_scales, shown, model)
         pictures.append(Picture(f"{key}-{slug(model)[-40:]}", f"{title}: {model}", words, draw))
     return pictures
+
+
+def _on_shared_scales(results: Mapping[str, Result], model: str) -> Figure:
+    figures = {name: result.plot() for name, result in results.items()}
+    share_scales(figures.values())
+    return figures[model]
 
 
 def draw_answers(

@@ -14,7 +14,7 @@ from ..measures.base import Measure
 from ..tasks import alternatives
 from ..tasks.cut import REMEDY
 from ..tasks.named import is_named
-from .answer import ModelClaim, answer
+from .answer import Answered, ModelClaim, answer, answered
 from .claim import Claim, as_json
 from .draw import slug
 from .evidence import BETWEEN, Evidence
@@ -139,11 +139,24 @@ class Findings(Evidence):
     @cached_property
     def answer(self) -> str:
         """Whether attention floats in these models, in one sentence."""
-        sources = ((claim, self._source(claim)) for claim in self.verdicts)
-        return answer(ModelClaim(claim, source.mdm, source.arm) for claim, source in sources)
+        return answer(self._tested)
 
-    def _source(self, claim: Claim) -> "Findings":
-        """Return the run that a claim comes from: this run or an extra run."""
+    @cached_property
+    def questions(self) -> list[Answered]:
+        """Every question of the run's claims, with a sentence for each claim."""
+        return answered(self._tested)
+
+    @property
+    def _tested(self) -> list[ModelClaim]:
+        sources = ((claim, self.source(claim)) for claim in self.verdicts)
+        return [ModelClaim(claim, source.mdm, source.arm) for claim, source in sources]
+
+    def source(self, claim: Claim) -> "Findings":
+        """Return the run that a claim comes from: this run or an extra run.
+
+        Args:
+            claim (Claim): One of `verdicts`.
+        """
         return next(
             (
                 part

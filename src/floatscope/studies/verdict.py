@@ -146,8 +146,12 @@ def judge(
     verdict, why = outcome(rule, primary, control, bar, remedy=remedy)
     plain = {HOLDS: rule.holds, REFUTED: rule.refuted}.get(verdict, "")
     if not plain:
-        lead = "This run cannot tell" if verdict == UNDECIDED else "Not tested:"
-        plain = f"{lead} whether this is true of these models."
+        lead = (
+            "This run cannot tell whether"
+            if verdict == UNDECIDED
+            else "This run does not test whether"
+        )
+        plain = f"{lead} {rule.text[:1].lower()}{rule.text[1:]}."
     roles = ((primary, THETA), (control, CONTROL), *((n, "") for n in numbers))
     shown = tuple(replace(n, role=role) for n, role in roles if n is not None)
     return Claim(

@@ -6,7 +6,7 @@ from typing import ClassVar
 import numpy as np
 import xarray as xr
 
-from ...plots import ABOVE, COLOURS, Axes, Figure, lines
+from ...plots import COLOURS, Axes, Figure, legend_above, lines
 from ...trace import Trace
 from ..base import Measure
 from ..result import Result
@@ -68,6 +68,6 @@ class Coverage(Measure):
                     layers, at["keys_mean_low"], at["keys_mean_high"], color=colour, alpha=0.2
                 )
             axis.set(xlabel="layer", ylabel="keys that hold this share", ylim=(0, 1))
-            axis.legend(ncols=len(self.held), **ABOVE | {"handlelength": 1})
+            legend_above(axis, handlelength=1)
 
         return lines(result, draw)

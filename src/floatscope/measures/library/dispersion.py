@@ -94,7 +94,7 @@ class Dispersion(Measure):
             cloud = result.examples["position"].transpose("example", "layer").values
             jitter = np.random.default_rng(0).uniform(-0.25, 0.25, cloud.shape)
             layer = result.data["layer"].values
-            axis.scatter(layer + jitter, cloud, s=9, color="0.25", alpha=0.6, linewidths=0)
+            axis.scatter(layer + jitter, cloud, s=9, color="0.45", alpha=0.6, linewidths=0)
             axis.set(xlabel="layer", ylabel="strongest key, share of length", ylim=SHARE)
 
         shares = {"dispersion": "dispersion", "first": "at position 0"}

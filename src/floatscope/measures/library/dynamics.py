@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 import numpy as np
 import xarray as xr
 
-from ...plots import COLOURS, POSITIVE, Axes, Figure, lines
+from ...plots import COLOURS, POSITIVE, Axes, Figure, legend_above, lines
 from ...trace import Trace
 from ..base import Measure
 from ..nulls import uniform_received
@@ -66,7 +66,7 @@ class Dynamics(Measure):
             axis.set_xscale("log")
             axis.tick_params(axis="x", which="minor", labelbottom=False)
             axis.set_xlabel("rise / mean over all keys")
-            axis.legend(loc="lower left", bbox_to_anchor=(-0.1, 1), ncols=2, borderpad=0)
+            legend_above(axis)
 
         return lines(
             result,

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 import numpy as np
 import xarray as xr
 
-from ...plots import ABOVE, COLOURS, Axes, Figure, lines
+from ...plots import COLOURS, Axes, Figure, legend_above, lines
 from ...stats.chance import exact_jaccard
 from ...trace import Trace
 from ..base import Measure
@@ -88,7 +88,7 @@ class Overlap(Measure):
                 float(at["lagged_null"].mean()), color="0.4", linestyle=":", label="random"
             )
             axis.set(xlabel="layer", ylabel=f"Jaccard of {budget:.0%} of the keys", ylim=(0, 1))
-            axis.legend(title="steps apart", ncols=6, **ABOVE | {"handlelength": 1})
+            legend_above(axis, title="steps apart", handlelength=1)
 
         return lines(result, draw)
 

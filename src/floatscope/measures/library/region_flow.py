@@ -123,9 +123,6 @@ class RegionFlow(Measure):
             axis.set_title("per gold token / per token of all passages")
             axis.set_ylabel("gold lift (dotted: null)")
             axis.set_ylim(bottom=0)
-            if not result["gold_lift"].notnull().any():
-                why = "no gold region, or a single passage"
-                axis.text(0.5, 0.5, why, ha="center", transform=axis.transAxes)
 
         def draw_passages(axis: Axes) -> None:
             lift = result["passage_lift"]
@@ -133,6 +130,8 @@ class RegionFlow(Measure):
             grid(axis, lift, "lift over uniform attention", y="place", span=top)
             axis.set(title="answer → passage, by place", ylabel="passage", yticks=lift["place"])
 
-        drawn = [draw_shares, draw_lift]
-        drawn += [draw_passages] if "passage" in result.values else []
+        drawn = [draw_shares]  # with one passage, there is nothing to compare it with
+        drawn += [draw_lift] if result["gold_lift"].notnull().any() else []
+        several = "passage" in result.values and result.data.sizes["place"] > 1
+        drawn += [draw_passages] if several else []
         return lines(result, *drawn, note=f", {self.rows} rows")

@@ -8,7 +8,7 @@ import xarray as xr
 from jaxtyping import Bool, Float
 
 from ...errors import UsageError
-from ...plots import ABOVE, COLOURS, Axes, Figure, lines
+from ...plots import COLOURS, Axes, Figure, legend_above, lines
 from ...trace import Trace
 from ..base import Measure
 from ..result import Result
@@ -166,7 +166,7 @@ class Reuse(Measure):
             axis.set(xlabel="steps later", ylabel=f"attention on {budget:.0%} of keys", ylim=(0, 1))
             axis.set_xscale("log", base=2)
             axis.set_xticks(self.lags, [str(lag) for lag in self.lags])
-            axis.legend(ncols=3, **ABOVE | {"handlelength": 1})
+            legend_above(axis, handlelength=1)
 
         def draw_horizon(axis: Axes) -> None:
             layers = result.data["layer"].values
@@ -175,7 +175,7 @@ class Reuse(Measure):
                 axis.plot(layers, mean, color=colour, label=f"{budget:.0%}")
             axis.set(xlabel="layer", ylabel=f"steps above {self.keeps:.0%} of oracle")
             axis.set_ylim(0, None)
-            axis.legend(ncols=5, **ABOVE | {"handlelength": 1})
+            legend_above(axis, handlelength=1)
 
         return lines(result, draw_kept, draw_horizon)
 

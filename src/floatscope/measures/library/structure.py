@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 import xarray as xr
 
-from ...plots import LIFT_MAP, Axes, Figure, band, lines, log_scale, points
+from ...plots import LIFT_MAP, Axes, Figure, band, legend_above, lines, log_scale, points
 from ...sequences.token_classes import STRUCTURAL
 from ...trace import Trace
 from ..base import Measure
@@ -82,14 +82,14 @@ class Structure(Measure):
         def draw_index(axis: Axes) -> None:
             band(axis, result, "index", "layer", label="trained")
             if result.control is not None:
-                axis.legend()
+                legend_above(axis)
             log_scale(axis)
             axis.set_ylabel("structural / content lift")
-            trend, low, high = (float(result.data[f"trend{x}"]) for x in ("", "_low", "_high"))
-            interval = "" if np.isnan(low) else f" [{low:.2f}, {high:.2f}]"
-            axis.set_title(f"trend of ln(index) over depth: {trend:.2f}{interval}")
 
-        return lines(result, partial(_draw_lifts, result=result), draw_index, width=3.6)
+        trend, low, high = (float(result.data[f"trend{x}"]) for x in ("", "_low", "_high"))
+        interval = "" if np.isnan(low) else f" [{low:.3f}, {high:.3f}]"
+        note = f"; slope of ln(index) over depth: {trend:.3f}{interval}"
+        return lines(result, partial(_draw_lifts, result=result), draw_index, note=note, width=3.6)
 
 
 def _draw_lifts(axis: Axes, result: Result) -> None:

@@ -55,6 +55,23 @@
     });
   }
 
+  // A link to a claim opens it.
+  const unfold = () => {
+    const fold = location.hash && document.getElementById(decodeURIComponent(location.hash.slice(1)));
+    if (fold && fold.matches("details.claim")) fold.open = true;
+  };
+  window.addEventListener("hashchange", unfold);
+  document.addEventListener("click", (event) => { if (event.target.closest('a[href^="#claim-"]')) setTimeout(unfold); });
+  unfold();
+
+  // A figure that scrolls can be reached with the keyboard.
+  const reach = () => all(".scrolls .ground").forEach((ground) => {
+    if (ground.scrollWidth > ground.clientWidth) ground.tabIndex = 0;
+    else ground.removeAttribute("tabindex");
+  });
+  window.addEventListener("resize", reach);
+  window.addEventListener("load", reach);
+
   // On paper every fold is open; afterwards those that were closed close again.
   let opened = [];
   const open = () => {

@@ -18,7 +18,7 @@ from jaxtyping import Float
 
 from ...measures.library.retrieval import RetrievalHeads
 from ...measures.result import Result
-from ...plots import Figure, headline, panels
+from ...plots import Figure, headline, legend_above, panels
 from ...stats.discoveries import q_values
 from .base import Experiment, ExperimentContext, Unusable
 from .masked_answer import MaskedAnswer
@@ -178,7 +178,7 @@ class HeadAblation(Experiment):
             for dimension in (axis.xaxis, axis.yaxis):
                 dimension.get_major_locator().set_params(integer=True)
             figure.colorbar(image, ax=axis, label="loss (nats a token)")
-            axis.legend(loc="lower left", bbox_to_anchor=(0, 1.0), ncols=2, frameon=False)
+            legend_above(axis)
             n = int(result.examples["loss"].notnull().all(["layer", "head"]).sum())
             headline(figure, f"{result.model}, n = {n}: without each head")
         return figure

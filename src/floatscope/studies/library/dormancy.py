@@ -39,8 +39,8 @@ DRAIN = Rule(
     unit="×",
     above=False,
     untrained=True,
-    holds="What this diffusion model's anchors hand on is small beside what other tokens hand on.",
-    refuted="What this diffusion model's anchors hand on is not small beside what other tokens hand on.",
+    holds="This diffusion model's anchors pass on much less than other tokens do.",
+    refuted="This diffusion model's anchors pass on as much as other tokens do, or hardly less.",
     models=(MDM,),
 )
 NO_MDM = "There is no diffusion model in this run: add one with --model."

@@ -45,7 +45,7 @@ not compared, its layers are."""
 
     shows: ClassVar[Shows] = {
         "dispersion": (
-            "Where the strongest key stands",
+            "Position of the strongest key",
             "Left: place of the strongest key by layer, one dot per example. Right: dispersion over "
             "examples and the share at position 0, with nulls.",
         ),

@@ -111,7 +111,7 @@ them. A difference from 1.5 times has an interval where a ratio of small gains h
         )
         variants = (
             *other_deltas(rule, theta, bar=bar),
-            *(_varied(f"{f:g} times instead of {TWICE:g}", rule, gains, cut, f) for f in (1, 2)),
+            *(_varied(f"{f:g}× instead of {TWICE:g}×", rule, gains, cut, f) for f in (1, 2)),
             *(
                 _varied(name, rule, Gains.from_tables(paired, key), cut)
                 for key, name in _SCORES.items()

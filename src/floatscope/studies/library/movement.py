@@ -7,14 +7,17 @@ import numpy as np
 
 from ...measures import Movement as MovementMeasure
 from ...measures.base import Measure
+from ...measures.result import Result
 from ...stats.existence import real_layers
 from ...stats.intervals import Sample
 from ...stats.intervals.student import Interval
 from ...stats.movement import moving_layers
 from ..anchored import align_prompts
+from ..answer import FRONTIER
 from ..claim import Claim, Number, format_number
 from ..evidence import Evidence
 from ..long_answers import LONG, at_length, content_tokens
+from ..numbers import number
 from ..request import Request
 from ..study import Shows, Study
 from ..verdict import MDM, Rule, judge, other_deltas, vary
@@ -125,7 +128,7 @@ def decide(evidence: Evidence, study: str) -> Claim:
             "move in most texts, with or without a "
             f"real anchor: {movers}. {at_length(length)}"
         )
-        numbers.append(length)
+        numbers += [_with_frontier(result), length]
     return judge(
         rule,
         study,
@@ -136,6 +139,14 @@ def decide(evidence: Evidence, study: str) -> Claim:
         numbers=tuple(numbers),
         variants=tuple(variants),
     )
+
+
+def _with_frontier(result: Result) -> Number | None:
+    """Correlate reference keys with the frontier, mean over the layers that move in most texts."""
+    moving = result.data["moved"].values > 0.5
+    by_text = result.examples["frontier"].transpose("example", "layer").values[:, moving]
+    known = ~np.isnan(by_text).all(1)
+    return number(np.nanmean(by_text[known], 1), FRONTIER) if known.any() else None
 
 
 def _remedy(anchored: Number | None, rule: Rule) -> str:

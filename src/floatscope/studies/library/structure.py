@@ -59,8 +59,8 @@ The first position is left out (Structure(skip=1)): a fixed sink there would pas
 structure. Token classes know English function words."""
 
     shows: ClassVar[Shows] = {
-        "structure": (
-            "Attention by class of token",
+        STATE: (
+            "Attention by class of token, reading the prompt with its gold answer",
             "Left: lift of each token class by layer. Right: the structure index by layer, with interval.",
         ),
     }
@@ -133,7 +133,7 @@ structure. Token classes know English function words."""
         return [
             f"{model}: a structural token gets {first} the attention of a content token in the "
             f"first third of the layers, and {last} in the last (both over uniform)."
-            for model, first, last in thirds(evidence.results("structure"), "index")
+            for model, first, last in thirds(evidence.results(STATE), "index")
         ]
 
 

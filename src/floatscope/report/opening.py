@@ -1,0 +1,125 @@
+"""The picture at the top of the page: one layer of each kind of model, step by step.
+
+It is drawn from a scene that the run stores. The layer is the one of the diffusion model whose anchor moves
+most; the causal model is drawn at the same layer.
+"""
+
+import base64
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from ..plots import Figure, figure_size
+from ..plots.steps import draw_steps
+from ..scenes.codec import missing_code
+from ..scenes.parts import Scene
+from ..studies.draw import Picture
+from ..studies.findings import Findings
+from ..studies.verdict import NOT_TESTABLE
+
+_MOVEMENT = "movement-states"  # where a run says which layers move
+_CLAIM = "3"
+_POINTS = 9  # of letters: the picture is looked at from afar
+
+
+@dataclass(frozen=True)
+class _Stored:
+    """A scene that a run stores: its run, its model, its example, and its place."""
+
+    findings: Findings
+    model: str
+    example: str
+    place: tuple[str, int]
+
+    def read(self) -> Scene:
+        return self.findings.scene(*self.place)
+
+
+def opening_pictures(findings: Findings) -> list[Picture]:
+    """Return the panels MDM and ARM; a kind of model that no stored scene shows has none."""
+    mdm = next(_scenes(findings, "MDM"), None)
+    arm = _causal(findings, mdm)
+    first = mdm or arm
+    if first is None:
+        return []
+    layer = _layer(first, first.read())
+    return [_picture(stored, layer) for stored in (mdm, arm) if stored is not None]
+
+
+def _scenes(findings: Findings, kind: str) -> Iterator[_Stored]:
+    """Yield the stored scenes of a kind of model, those of the run that decides about steps first."""
+    decides = (c for c in findings.verdicts if c.number == _CLAIM and c.verdict != NOT_TESTABLE)
+    first = next((findings.source(claim) for claim in decides), findings)
+    parts = [first, *(p for p in (findings, *findings.extra_runs) if p is not first)]
+    for part in parts:
+        for model, example, shard, index in part.shown():
+            if part.kind(model) == kind:
+                yield _Stored(part, model, example, (shard, index))
+
+
+def _causal(findings: Findings, mdm: _Stored | None) -> _Stored | None:
+    """Return the causal model's scene of the same example, or else its first scene."""
+    causal = list(_scenes(findings, "ARM"))
+    twins = (stored for stored in causal if mdm and stored.example == mdm.example)
+    return next(twins, causal[0] if causal else None)
+
+
+def _layer(stored: _Stored, scene: Scene) -> int:
+    """Return the index of the layer whose anchor moves most.
+
+    It is the layer that moves in most texts of the run, or, where a run did not measure that, the one whose
+    strongest key changes most often in this scene, weighted by its share.
+    """
+    part = stored.findings
+    moved = part.result(_MOVEMENT, stored.model) if _MOVEMENT in part.measures else None
+    if moved is not None and moved.data["moved"].notnull().any():
+        return int(np.nan_to_num(moved.data["moved"].values).argmax())
+    share = _shares(scene)
+    top = np.nan_to_num(share, nan=-1).argmax(-1)  # (step, layer)
+    changes = (np.diff(top, axis=0) != 0).mean(0) if len(top) > 1 else np.zeros(share.shape[1])
+    return int((changes * np.nan_to_num(share).max(-1).mean(0)).argmax())
+
+
+def _picture(stored: _Stored, layer: int) -> Picture:
+    scene, kind = stored.read(), stored.findings.kind(stored.model)
+    index = min(layer, len(scene["layers"]) - 1)
+    share = _shares(scene)[:, index]
+    top = np.nan_to_num(share, nan=-1).argmax(1)
+    places = len(set(top.tolist()))
+    movement = "the anchor stays" if places == 1 else f"{places} anchors in {len(top)} steps"
+    name = f"{stored.model}, layer {scene['layers'][index]}"
+    alt = (
+        f"{kind} {name}: share of attention by step and position. The strongest key is at position "
+        f"{', '.join(map(str, dict.fromkeys(top.tolist())))}."
+    )
+    draw = partial(_draw, share, int(scene["prompt_length"]), f"{name}\n{movement}")
+    return Picture(f"opening-{kind.lower()}", f"{kind} · {name}", alt, draw)
+
+
+def _draw(share: np.ndarray, prompt_length: int, title: str) -> Figure:
+    with figure_size(font_size=_POINTS):
+        return draw_steps(share, prompt_length, title)
+
+
+def _shares(scene: Scene) -> Float[np.ndarray, "step layer key"]:
+    """Return shares of the attention of masked positions; in a causal model, of all positions."""
+    groups: Any = scene.get("from")
+    if scene["model"]["direction"] != "causal" and groups and "masked" in groups["names"]:
+        masked = _unpacked(groups["share"])[:, groups["names"].index("masked")]
+        if np.isfinite(masked).any((1, 2)).all():  # some position is masked at every step
+            return masked
+    return _unpacked(scene["share"])
+
+
+def _unpacked(packed: Any) -> np.ndarray:
+    """Decode an array of the code `log`."""
+    stored = np.dtype(packed["dtype"]).newbyteorder("<")
+    codes = np.frombuffer(base64.b64decode(packed["data"]), stored).reshape(packed["shape"])
+    values = np.exp2(packed["offset"] + packed["scale"] * (codes.astype(float) - 1))
+    return np.where(
+        codes == missing_code(packed["dtype"]), np.nan, np.where(codes == 0, 0.0, values)
+    )

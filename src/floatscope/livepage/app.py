@@ -21,15 +21,17 @@ from ..report import embed
 from ..report.answers import Refused, route
 from ..report.guard import own_page
 from ..report.serve import ScenePage
+from ..trace import Trace
 from . import messages, prompts, scratch
 from .addresses import opened
 from .answers import Stream, download, posted
+from .changed import attention_at, head_difference
 from .export import code_of, exported, zipped
 from .host import ModelHost
 from .limits import LIMITS
 from .messages import plain
-from .run_stream import difference, streamed, wanted_of
-from .runs import Runs
+from .run_stream import controlled, difference, progressed, streamed, wanted_of
+from .runs import RunInfo, Runs
 
 _TYPES = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
 _SOURCES = "script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:"
@@ -54,14 +56,21 @@ class LivePage(ScenePage):
             route("/models", self.models),
             route("/history", self.history),
             route("/compare/{one}/{other}", self.compare),
+            route("/compare/{one}/{other}/{step:int}/{at:int}", self.compare_steps),
+            route(
+                "/compare/{one}/{other}/{step:int}/{at:int}/{layer:int}/{head:int}",
+                self.compare_heads,
+            ),
             route("/trace/{run}", self.trace),
             posted("/run", messages.Run, self.run),
             posted("/tokens", messages.Tokens, self.tokens),
             posted("/candidates", messages.Candidates, self.candidates),
             posted("/pattern", messages.Pattern, self.pattern),
-            posted("/python", messages.OneRun, self.python),
+            posted("/rank", messages.Rank, self.rank),
+            posted("/control", messages.RunReference, self.control),
+            posted("/python", messages.RunReference, self.python),
             posted("/export", messages.Export, self.export),
-            posted("/forget", messages.Several, self.forget),
+            posted("/forget", messages.RunReferences, self.forget),
             posted("/state", messages.State, self.state, LIMITS["state_chars"]),
         ]
 
@@ -117,23 +126,45 @@ class LivePage(ScenePage):
         one, other = (self.runs[request.path_params[name]].run for name in ("one", "other"))
         return await asyncio.to_thread(difference, self.runs, other, one, 0)
 
+    async def compare_steps(self, request: Request) -> dict[str, Any]:
+        return await asyncio.to_thread(attention_at, *self._two_steps(request))
+
+    async def compare_heads(self, request: Request) -> dict[str, Any]:
+        traces, at = self._two_steps(request), request.path_params
+        where = [at["layer"], at["head"]]
+        for trace in traces[:2]:
+            sizes = trace.data["column_sum"].sizes
+            if where[0] >= sizes["layer"] or where[1] >= sizes["head"]:
+                raise KeyError(where)
+        return await asyncio.to_thread(head_difference, *traces, *where)
+
+    def _two_steps(self, request: Request) -> tuple[Trace, Trace, int, int]:
+        """Return two runs and a step of each; unknown ones raise KeyError."""
+        at = request.path_params
+        one, other = (self.runs.trace(at[name]) for name in ("one", "other"))
+        for trace, step in ((one, at["step"]), (other, at["at"])):
+            if step >= trace.n_steps:
+                raise KeyError(step)
+        return one, other, at["step"], at["at"]
+
     async def trace(self, request: Request) -> Response:
         kept = self.runs[request.path_params["run"]]
         content = await asyncio.to_thread(zipped, kept.path)
         return download(content, "application/zip", f"{kept.run}.zarr.zip")
 
-    async def forget(self, asked: messages.Several) -> dict[str, Any]:
+    async def forget(self, asked: messages.RunReferences) -> dict[str, Any]:
         return {"forgotten": self.runs.forget(asked.runs)}
 
-    async def python(self, asked: messages.OneRun) -> dict[str, Any]:
-        return {"code": code_of(self.runs[asked.run])}
+    async def python(self, asked: messages.RunReference) -> dict[str, Any]:
+        return {"code": code_of(self._trained(asked.run))}
 
     async def export(self, asked: messages.Export) -> Response:
         every = [self.runs[run] for run in dict.fromkeys(asked.runs)]
         names = [f"{one.name} ({one.run})" if len(every) > 1 else one.name for one in every]
         title = asked.title or f"Floatscope: {every[0].title}"
         traces = [self.runs.trace(one.run) for one in every]
-        text = await asyncio.to_thread(exported, traces, names, title)
+        edits = [[str(touch["text"]) for touch in one.touches] for one in every]
+        text = await asyncio.to_thread(exported, traces, names, edits, title)
         return download(text.encode(), "text/html; charset=utf-8", "floatscope.html")
 
     async def state(self, asked: messages.State) -> dict[str, Any]:
@@ -158,11 +189,29 @@ class LivePage(ScenePage):
     async def _closer(
         self, kind: str, asked: messages.Candidates | messages.Pattern
     ) -> dict[str, Any]:
-        kept = self.runs[asked.run]
+        return await self._answer(*self._job(kind, asked))
+
+    async def rank(self, asked: messages.Rank) -> Response:
+        host, job = self._job("rank", asked)
+        return Stream(progressed(host, job))
+
+    async def control(self, asked: messages.RunReference) -> Response:
+        return Stream(controlled(self.hosts, self.runs, self._trained(asked.run)))
+
+    def _job(
+        self, kind: str, asked: messages.Candidates | messages.Pattern | messages.Rank
+    ) -> tuple[ModelHost, dict[str, Any]]:
+        """Return the host of a run's model, and the job that looks at one of the run's steps."""
+        kept = self._trained(asked.run)
         if asked.step >= kept.steps:
             raise KeyError(asked.step)
-        job = {**kept.job(), **plain(asked), "kind": kind}
-        return await self._answer(self._host(kept.model), job)
+        return self._host(kept.model), {**kept.job(), **plain(asked), "kind": kind}
+
+    def _trained(self, run: str) -> RunInfo:
+        """Return a run, unless its network is an untrained control, which is read and not asked."""
+        kept = self.runs[run]
+        kept.require_trained()
+        return kept
 
     async def _answer(self, host: ModelHost, job: dict[str, Any]) -> dict[str, Any]:
         """Run a job without steps, and return its single answer."""

@@ -20,7 +20,7 @@ from ..instrument import Model
 from ..trace import readable
 from .limits import LIMITS
 from .prompts import prompt_of
-from .touches import Touched, together, touched
+from .touches import AppliedEdit, together, touched
 
 _GROUPS = 3  # of queries: masked, revealed, prompt
 
@@ -65,7 +65,7 @@ def sampler_of(model: Model, message: Mapping[str, Any] | None) -> AnySampler:
     return sampler
 
 
-class Asked:
+class ParsedRun:
     """A run's prompt, sampler and edits, as the model takes them."""
 
     def __init__(self, model: Model, job: Mapping[str, Any]) -> None:
@@ -84,7 +84,7 @@ class Asked:
                     f"a touch at step {touch['step']} of {total}",
                     f"Choose one from 0 to {total - 1}.",
                 )
-        self.touched: list[Touched] = touched(
+        self.touched: list[AppliedEdit] = touched(
             *(model, self.encoded, job.get("touches", ()), self.sampler.length)
         )
         self.intervention = together(self.touched)

@@ -24,17 +24,17 @@ from ..recording.finished import TraceStep
 from ..recording.pattern import head_weights
 from ..scenes.codec import pack_log
 from ..trace import Trace
-from .asked import Asked
+from .asked import ParsedRun
 
 
-class _Enough(Exception):
+class _StepReached(Exception):
     """Raised when the requested step has been computed."""
 
 
 class Step:
     """One step of a finished run, to be computed again."""
 
-    def __init__(self, model: Model, asked: Asked, path: str, step: int) -> None:
+    def __init__(self, model: Model, asked: ParsedRun, path: str, step: int) -> None:
         self.model, self.asked, self.step = model, asked, step
         self.trace = Trace.load(path, lazy=True)
         if step >= self.trace.n_steps:
@@ -57,16 +57,16 @@ class Step:
             with attention_hook.lock_network(model.net), around(None):
                 model.forward(ids, last, visible)
             return
-        watcher = _Until(self.step, around)
+        watcher = _StopAtStep(self.step, around)
         try:
             with self.asked.under(model), attention_hook.lock_network(model.net):
                 decode(model, [self.asked.encoded], self.asked.sampler, watcher, None, "auto")
-        except _Enough:
+        except _StepReached:
             return
         raise UsageError(f"the run has no step {self.step}", "Choose one of its own.")
 
 
-class _Until(Watcher):
+class _StopAtStep(Watcher):
     def __init__(self, step: int, around: "Callable[[State | None], Any]") -> None:
         self.step, self.around = step, around
 
@@ -80,7 +80,7 @@ class _Until(Watcher):
 
     def stepped(self, state: State, canvas: Tensor, confidence: Tensor) -> None:
         if state.step == self.step:
-            raise _Enough
+            raise _StepReached
 
 
 # Candidates

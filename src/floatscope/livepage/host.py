@@ -25,7 +25,7 @@ _FINAL = {"done", "error", "cancelled", "answer"}
 Event = dict[str, Any] | bytes  # a step goes through as it came
 
 
-class Crew:
+class ModelHosts:
     """The models of one page, which share a machine."""
 
     def __init__(self) -> None:
@@ -58,10 +58,10 @@ class ModelHost:
         spec: str,
         options: dict[str, Any],
         *,
-        crew: Crew | None = None,
+        crew: ModelHosts | None = None,
         make_worker: Callable[[], Child] | None = None,
     ) -> None:
-        self.crew = crew or Crew()
+        self.crew = crew or ModelHosts()
         self.id, self.spec, self.options = model_id, spec, options
         self.state, self.error = "loading", {"kind": "", "message": "", "remedy": ""}
         self.facts: dict[str, Any] = {}

@@ -20,11 +20,14 @@ from ..instrument import Model
 from ..models import attention_hook
 from ..registry import dashed
 from ..sequences.prompt import Encoded
+from ..trace import Trace
 from . import closer
-from .asked import KINDS, LENGTH, Asked, sampler_of
+from .asked import KINDS, LENGTH, ParsedRun, sampler_of
+from .control import controlled
 from .prompts import prompt_of
-from .streaming import Telling
-from .touches import Touched
+from .rank import ranked
+from .streaming import StreamingRecorder
+from .touches import AppliedEdit
 
 Job = Mapping[str, Any]
 # One core is left for the server and the browser. A thread that is kept from its core holds up all others:
@@ -74,7 +77,7 @@ def generate_once(model: Model) -> None:
     prompt = Encoded((0,) * 8, ("prompt",) * 8)
     with (
         attention_hook.lock_network(model.net),
-        Telling(model, prompt, sampler, lambda event: None) as watcher,
+        StreamingRecorder(model, prompt, sampler, lambda event: None) as watcher,
     ):
         decode(model, [prompt], sampler, watcher, None, "auto")
 
@@ -108,10 +111,10 @@ def _sampler(name: str, model: Model) -> dict[str, Any]:
 
 def run(model: Model, job: Job, tell: Tell) -> dict[str, Any]:
     """Decode, sending an event per step, and save the trace at the job's path."""
-    asked = Asked(model, job)
+    asked = ParsedRun(model, job)
     sampler = asked.sampler
     with asked.under(model), attention_hook.lock_network(model.net):
-        watcher = Telling(model, asked.encoded, sampler, tell)
+        watcher = StreamingRecorder(model, asked.encoded, sampler, tell)
         described = list(asked.intervention.describe().split(" + ")) if asked.intervention else []
         tell(
             {
@@ -156,7 +159,7 @@ def _said(sampler: AnySampler) -> dict[str, Any]:
     return {"name": dashed(type(sampler).__name__), "settings": settings}
 
 
-def _code(sampler: AnySampler, every: list[Touched]) -> dict[str, Any]:
+def _code(sampler: AnySampler, every: list[AppliedEdit]) -> dict[str, Any]:
     own = type(sampler).__module__.startswith("floatscope.decode.")
     name = dashed(type(sampler).__name__)
     made = sampler.describe()
@@ -186,14 +189,50 @@ def tokens(model: Model, job: Job, tell: Tell) -> dict[str, Any]:
 
 def candidates(model: Model, job: Job, tell: Tell) -> dict[str, Any]:
     """Return the candidates for a position at a step of a run."""
-    step = closer.Step(model, Asked(model, job), job["path"], job["step"])
+    step = closer.Step(model, ParsedRun(model, job), job["path"], job["step"])
     return {"event": "answer", **closer.candidates(step, job["position"], job["top"])}
 
 
 def pattern(model: Model, job: Job, tell: Tell) -> dict[str, Any]:
     """Return a head's pattern at a step of a run."""
-    step = closer.Step(model, Asked(model, job), job["path"], job["step"])
+    step = closer.Step(model, ParsedRun(model, job), job["path"], job["step"])
     return {"event": "answer", **closer.pattern(step, job["layer"], job["head"], job.get("row"))}
+
+
+def rank(model: Model, job: Job, tell: Tell) -> dict[str, Any]:
+    """Return layers and heads by their effect on a token; tell how many layers are done."""
+    ParsedRun(model, job)
+
+    def progress(done: int, of: int) -> None:
+        tell({"event": "progress", "done": done, "of": of})
+
+    trace = Trace.load(job["path"], lazy=True)
+    where = (job["step"], job["position"], progress)
+    with attention_hook.lock_network(model.net):
+        return {"event": "answer", **ranked(model, trace, job.get("touches", ()), *where)}
+
+
+def control(model: Model, job: Job, tell: Tell) -> dict[str, Any]:
+    """Trace a run's canvases in the untrained control of the model, and save that at the path `to`."""
+    parsed = ParsedRun(model, job)
+    if parsed.touched:
+        raise UsageError(
+            "the control reads runs without edits", "Show the run that this branch left."
+        )
+    tell({"event": "progress", "done": 0, "of": 1})
+    origin = Trace.load(job["path"], lazy=True)
+    begun = time.monotonic()
+    trace = controlled(model, origin, parsed.encoded, parsed.sampler)
+    trace.save(job["to"])
+    return {
+        "event": "done",
+        "answer": trace.text,
+        "steps": trace.n_steps,
+        "seconds": round(time.monotonic() - begun, 4),
+        "bytes": _size(job["to"]),
+        "name": str(trace.info["model"]),
+        "fingerprint": str(trace.info["fingerprint"]),
+    }
 
 
 JOBS: dict[str, Callable[[Model, Job, Tell], dict[str, Any]]] = {
@@ -201,4 +240,6 @@ JOBS: dict[str, Callable[[Model, Job, Tell], dict[str, Any]]] = {
     "tokens": tokens,
     "candidates": candidates,
     "pattern": pattern,
+    "rank": rank,
+    "control": control,
 }

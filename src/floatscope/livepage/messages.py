@@ -107,19 +107,22 @@ class Value(_AttentionTouch):
     to: Literal["zero", "mean"] = "zero"
 
 
-class Cut(_AttentionTouch):
+class CutTouch(_AttentionTouch):
     kind: Literal["cut"]
     queries: _Names
     keys: _Names
 
 
-Touch = Annotated[Force | Remask | Ablate | Hide | Value | Cut, Field(discriminator="kind")]
+Touch = Annotated[Force | Remask | Ablate | Hide | Value | CutTouch, Field(discriminator="kind")]
 Touches = Annotated[list[Touch], Field(max_length=LIMITS["touches"])]
 
 
-class From(Message):
+class BranchOrigin(Message):
+    """The run that a branch leaves, and which of its edits (by index) the branch does not keep."""
+
     run: _RUN
     step: _Index
+    without: Annotated[list[_Index], Field(max_length=LIMITS["touches"])] | None = None
 
 
 class Run(Message):
@@ -131,7 +134,7 @@ class Run(Message):
     prompt: Prompt | None = None
     sampler: Sampler | None = None
     touches: Touches = []
-    origin: From | None = Field(default=None, alias="from")
+    origin: BranchOrigin | None = Field(default=None, alias="from")
 
     @model_validator(mode="after")
     def _whole(self) -> "Run":
@@ -168,11 +171,19 @@ class Pattern(Message):
     row: _Index | None = None
 
 
-class OneRun(Message):
+class Rank(Message):
+    """Which layers and heads matter for the token at a position, at a step of a run."""
+
+    run: _RUN
+    step: _Index
+    position: _Index
+
+
+class RunReference(Message):
     run: _RUN
 
 
-class Several(Message):
+class RunReferences(Message):
     runs: Annotated[list[_RUN], Field(min_length=1, max_length=1000)]
 
 

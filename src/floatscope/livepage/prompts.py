@@ -16,6 +16,8 @@ from ..tasks.templates import from_one
 from ..tasks.world import LEVELS, World
 from ..tasks.world.layout import prompt_parts
 
+# Without blocks and temperature, long texts of a small diffusion model repeat themselves.
+CONTINUATION = {"length": 64, "steps": 64, "block_length": 8, "temperature": 0.7}
 AUTO, PLAIN, WORLD = "auto", "plain", "world"
 
 
@@ -82,4 +84,5 @@ def examples() -> list[dict[str, Any]]:
         prompt = {"question": one.question, "passages": passages, "gold": one.gold}
         shown.append({"title": f"A question with {title}", "prompt": prompt})
     text = "The old lighthouse keeper climbed the stairs every evening to"
-    return [*shown, {"title": "A text to continue", "prompt": {"text": text}}]
+    prompt = {"text": text, "chat": False}  # it goes on where the text ends
+    return [*shown, {"title": "A text to continue", "prompt": prompt, "settings": CONTINUATION}]

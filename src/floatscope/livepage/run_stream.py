@@ -1,8 +1,11 @@
 """Stream a run from its request to its last event, and store it when it is finished."""
 
 import asyncio
-from collections.abc import AsyncGenerator
+import json
+import time
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +18,7 @@ from .host import ModelHost
 from .limits import LIMITS
 from .messages import plain
 from .prompts import settled
-from .runs import Kept, Runs, without_text
+from .runs import RunInfo, Runs, without_text
 
 
 def wanted_of(asked: messages.Run, runs: Runs) -> dict[str, Any]:
@@ -27,13 +30,19 @@ def wanted_of(asked: messages.Run, runs: Runs) -> dict[str, Any]:
     if asked.origin is None:
         return wanted
     origin = runs[asked.origin.run]
+    origin.require_trained()
     if asked.model not in (None, origin.model):
-        raise Refused(400, "usage", "a branch stays in its model", "Leave model out.", "model")
+        raise Refused(
+            400, "usage", "a branch uses the model of its run", "Leave model out.", "model"
+        )
     if asked.origin.step >= origin.steps:
         raise KeyError(asked.origin.step)
     before = origin.job()
+    kept = [
+        touch for i, touch in enumerate(before["touches"]) if i not in (asked.origin.without or ())
+    ]
     own = [{"step": asked.origin.step, **touch} for touch in wanted.get("touches", [])]
-    touches = [*before["touches"], *own]
+    touches = [*kept, *own]
     if len(touches) > LIMITS["touches"]:
         raise Refused(400, "limit", "too many touches", "Begin a new run.", "touches")
     given = {"prompt": before["prompt"], "sampler": before["sampler"]}
@@ -75,6 +84,44 @@ async def streamed(
         yield line_of({"event": "error", "run": run, "error": refused(error).error})
 
 
+async def progressed(host: ModelHost, job: dict[str, Any]) -> AsyncGenerator[bytes, None]:
+    """Yield the events of a job that tells its progress. Closing the generator ends the job."""
+    try:
+        async with aclosing(
+            host.events({**job, "prompt": settled(job["prompt"], host.layout)})
+        ) as events:
+            async for event in events:
+                assert isinstance(event, dict)
+                yield line_of({key: value for key, value in event.items() if key != "job"})
+    except Exception as error:  # the page does not wait
+        yield line_of({"event": "error", "error": refused(error).error})
+
+
+async def controlled(
+    hosts: Mapping[str, ModelHost], runs: Runs, origin: RunInfo
+) -> AsyncGenerator[bytes, None]:
+    """Yield the events of reading a run with its model's untrained control, which is kept as a run."""
+    host, (run, path) = hosts[origin.model], runs.new()
+    job = {**origin.job(), "kind": "control", "to": str(path)}
+    async with aclosing(progressed(host, job)) as lines:
+        async for line in lines:
+            event = json.loads(line)
+            if event["event"] == "done":
+                names = ("answer", "steps", "seconds", "bytes", "name", "fingerprint")
+                known = {name: event[name] for name in names}
+                kept = replace(
+                    origin,
+                    run=run,
+                    path=path,
+                    control=True,
+                    origin={"run": origin.run, "step": 0},
+                    at=time.time(),
+                    **known,
+                )
+                event |= {"run": run, "dropped": runs.keep(kept), "history": kept.row()}
+            yield line_of(event)
+
+
 async def _kept(
     host: ModelHost, runs: Runs, path: Path, begun: dict[str, Any], done: dict[str, Any]
 ) -> dict[str, Any]:
@@ -83,7 +130,7 @@ async def _kept(
     known = {name: begun[name] for name in ("prompt", "sampler", "touches", "code")}
     known |= {name: done[name] for name in ("answer", "steps", "seconds", "bytes")}
     known |= {name: host.facts[name] for name in ("name", "fingerprint")}
-    kept = Kept(
+    kept = RunInfo(
         run=run,
         model=host.id,
         spec=host.spec,

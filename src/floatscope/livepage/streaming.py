@@ -42,7 +42,7 @@ _HEADS = 500_000  # characters of all heads at one step: beyond, they are asked 
 Tell = Callable[[dict[str, Any]], None]
 
 
-class Telling(Recorder):
+class StreamingRecorder(Recorder):
     """Records one prompt, and calls `tell` with each step. An exception in `tell` ends the decoding."""
 
     def __init__(self, model: Model, prompt: Encoded, sampler: AnySampler, tell: Tell) -> None:

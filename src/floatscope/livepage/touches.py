@@ -31,7 +31,7 @@ _MEAN = "reference=fs.interventions.HeadMeans.of(model, [prompt])"
 
 
 @dataclass(frozen=True)
-class Touched:
+class AppliedEdit:
     """One edit: its interventions, a sentence that describes it, and its Python code."""
 
     parts: tuple[Intervention, ...]
@@ -41,12 +41,12 @@ class Touched:
 
 def touched(
     model: Model, prompt: Encoded, touches: Sequence[Mapping[str, Any]], length: int
-) -> list[Touched]:
+) -> list[AppliedEdit]:
     """Turn every edit into interventions; positions count prompt and answer together."""
     return [_Reader(model, prompt, length).read(touch) for touch in touches]
 
 
-def together(every: Sequence[Touched]) -> Intervention | None:
+def together(every: Sequence[AppliedEdit]) -> Intervention | None:
     """Combine all edits into one intervention, in order; None without edits."""
     parts = tuple(part for one in every for part in one.parts)
     if len(parts) < 2:
@@ -59,12 +59,12 @@ class _Reader:
         self.model, self.prompt, self.start = model, prompt, len(prompt.ids)
         self.length = length
 
-    def read(self, touch: Mapping[str, Any]) -> Touched:
+    def read(self, touch: Mapping[str, Any]) -> AppliedEdit:
         kind, step = str(touch["kind"]), int(touch["step"])
         parts, text = getattr(self, f"_{kind}")(touch, step)
         for part in parts:
             part.check(self.model)
-        return Touched(tuple(parts), text, tuple(code_of(part) for part in parts))
+        return AppliedEdit(tuple(parts), text, tuple(code_of(part) for part in parts))
 
     def _force(self, touch: Mapping[str, Any], step: int) -> tuple[list[Intervention], str]:
         (place,) = self._answers([touch["position"]], "force")
@@ -86,10 +86,8 @@ class _Reader:
         part.check(self.model)
         if touch.get("to") == "mean":
             part = replace(part, to="mean", reference=HeadMeans.of(self.model, [self.prompt]))
-        named = ", ".join(f"layer {layer} head {head}" for layer, head in heads[:12])
-        named += " …" if len(heads) > 12 else ""
-        what = "says its mean over the prompt" if part.to == "mean" else "says nothing"
-        return [part], f"from step {step}, {named} {what}"
+        what = "ablated to its mean over the prompt" if part.to == "mean" else "ablated"
+        return [part], f"from step {step}, {_listed_heads(heads, self.model.n_heads)} {what}"
 
     def _hide(self, touch: Mapping[str, Any], step: int) -> tuple[list[Intervention], str]:
         parts = [MaskTokens(**where) for where in self._keys(touch, step)]
@@ -166,6 +164,18 @@ def _where(touch: Mapping[str, Any]) -> str:
         if touch.get(name) is not None
     ]
     return f" in {' and '.join(said)}" if said else ""
+
+
+def _listed_heads(heads: Sequence[tuple[int, int]], n_heads: int) -> str:
+    """Name some heads; a layer whose heads are all among them is named as a whole."""
+    by_layer: dict[int, set[int]] = {}
+    for layer, head in heads:
+        by_layer.setdefault(layer, set()).add(head)
+    whole = [layer for layer, some in by_layer.items() if len(some) == n_heads > 1]
+    names = [_listed("layer", sorted(whole))] if whole else []
+    single = [f"layer {layer} head {head}" for layer, head in heads if layer not in whole]
+    names += [*single[:12], *["…"] * (len(single) > 12)]
+    return ", ".join(names)
 
 
 def _listed(what: str, numbers: Sequence[int]) -> str:

@@ -59,6 +59,16 @@ def pack_linear(values: Any, dtype: str = "uint16") -> Packed:
     return _packed(codes, dtype, "linear", scale, low)
 
 
+def pack_signed(values: Any, dtype: str = "uint16") -> Packed:
+    """Pack values evenly and symmetrically around zero, which stays exact: the error is at most scale / 2."""
+    array = np.asarray(values, np.float64)
+    there = array[np.isfinite(array)]
+    most, middle = float(np.abs(there).max(initial=0.0)), (missing_code(dtype) - 1) // 2
+    scale = most / middle or 1.0
+    codes = np.where(np.isfinite(array), np.round(array / scale) + middle, missing_code(dtype))
+    return _packed(codes, dtype, "linear", scale, -scale * middle)
+
+
 def pack_log(values: Any, dtype: str = "uint16") -> Packed:
     """Pack values evenly in the logarithm; values below the floor become zero. Not for negative values."""
     array = np.asarray(values)

@@ -36,13 +36,12 @@ def tour(tab):
     yield "force"
     page.get_by_role("button", name=f"Show run {plain}", exact=True).click()
     tab.until(lambda: tab.look("page.lanes.length === 1"), "the first run alone")
-    page.locator("#viewer").focus()
     page.keyboard.press("Home")
     gold = tab.look("page.lanes[0].scene.json.regions.indexOf(page.lanes[0].scene.json.gold)")
     key = tab.state(f"lanes[0].scene.array.region.values.indexOf({gold})")
     tab.cell(key).click()
     page.evaluate("window.scrollTo(0, 0)")
-    tab.branch(lambda: page.get_by_role("button", name="Cut the edges").click())
+    tab.branch(lambda: page.get_by_role("button", name="Cut to").click())
     page.get_by_label("Colour").select_option("difference")
     page.mouse.move(1, 1)
     yield "cut"

@@ -220,7 +220,7 @@ class Page {
 
   onRun(run) {
     if (!this.lanes.includes(run)) return;
-    if (run.phase === "failed" && run.beside && !run.scene) {  // an edit that cannot be made: nothing has changed
+    if (run.phase === "failed" && run.beside) {  // an edit that cannot be made: nothing has changed
       this.lanes = this.past.pop();
       this.viewer.showLanes();
       this.notify(inWords(run.error), this.viewer.cardOf(run.beside));

@@ -68,11 +68,11 @@ function showMissing(page, { missing, state }) {
   box.replaceChildren(...missing.map(({ run, message, remedy }) => {
     const { prompt, sampler, touches } = state.runs[run];
     const rows = [["Prompt", promptTitle(prompt)], ["Sampler", sampler ? samplerText(sampler) : "the model's own"],
-      ["Touches", touches.length ? touches.map((touch) => `${touch.kind} at step ${touch.step}`).join(", ") : "none"]];
+      ["Edits", touches.length ? touches.map((touch) => `${touch.kind} at step ${touch.step}`).join(", ") : "none"]];
     const here = ready.map((model) => button(`Run the prompt with ${model.name}`, () => page.runWith(model, state.runs[run])));
     return make("div", {}, make("h2", {}, message), make("dl", {}, ...rows.map(([name, text]) => make("div", {}, make("dt", {}, name), make("dd", {}, text)))),
       make("p", {}, remedy, here.length ? ` Or run the prompt with a model that is here${
-        touches.length ? ", without the touches: their positions and heads are those of the other model" : ""}.` : ""),
+        touches.length ? ", without the edits: their positions and heads are those of the other model" : ""}.` : ""),
       make("div", { className: "fsl-buttons" }, ...here));
   }), button("Dismiss", () => { box.hidden = true; }));
 }

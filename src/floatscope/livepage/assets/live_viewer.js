@@ -250,7 +250,7 @@ class LiveViewer extends Viewer {
         view.scene.json.layers[Math.floor(i / view.scene.heads)], view.scene.json.heads[i % view.scene.heads]]))));
       const attended = view.scene === this.active;
       for (const card of [view.panel, view.headCard, view.edits]) card.parentElement.hidden = !attended;
-      if (attended) { updateHeadCard(this, view); updateEdits(this, view); }
+      if (attended) { updateHeadCard(this, view); updateEdits(this, view); } else view.edits.replaceChildren();
       this.markSeveral(view);
       updateChanges(this, view);
       view.status.setAttribute("aria-live", this.playing || run.active ? "off" : "polite");

@@ -169,7 +169,7 @@ def test_tokens_heads_and_keys_can_be_touched(tab):
     assert tab.state(f"lanes[0].scene.isMasked(2, {early})") is False
     # Any word that is one token; one that is several is said to be.
     page.get_by_label("another", exact=True).fill("Garlenostrelquist")
-    page.get_by_role("button", name="this token").click()
+    page.get_by_role("button", name="Force from step").click()
     wrong = page.locator(".fsl-word-error")
     wrong.wait_for()
     assert "tokens of this model" in wrong.inner_text() and in_view(wrong)
@@ -331,11 +331,11 @@ def edited_tab(browser, address):
 def edits(edited_tab):
     """A run without edits, shown alone at its last step."""
     tab = edited_tab
-    tab.page.get_by_role("radio", name="first step").check()
     if tab.look("page.lanes.map(run => run.id)") != [tab.plain]:
         show_alone(tab, tab.plain)
+    tab.page.get_by_role("radio", name="first step").check()
     tab.look("page.viewer.go(page.viewer.views[0], 99)")
-    tab.page.evaluate("floatscopeLive.viewer.selected = null")
+    tab.page.evaluate("floatscopeLive.viewer.selected = null, floatscopeLive.viewer.choose(-1, -1)")
     return tab
 
 
@@ -423,7 +423,7 @@ def test_edits_stack_are_removed_and_undone(edits):
 
 def test_an_edit_that_is_refused_says_so_beside_its_card(edits):
     tab, page = edits, edits.page
-    tab.cell(tab.look("page.lanes[0].scene.reveals.at(-1).key")).click()
+    tab.cell(tab.look("page.lanes[0].scene.reveals[0].key")).click()
     page.get_by_role("radio", name="step shown").check()
     page.get_by_role("button", name="Put back to mask").click()
     notice = page.locator("#notice")
@@ -512,11 +512,12 @@ def test_view_is_saved_as_svg_and_png(edits, tmp_path):
         "What changed",
         "Edits · B",
         "from step 0, layer 1 head 4 ablated",
-        "Tara",
         "★ gold",
     ):
         assert words in said, words
     assert "Run" not in [t.text for t in root.iter("{http://www.w3.org/2000/svg}text")]
+    words = {text for text in page.locator(".fsv-cell").all_inner_texts() if text.strip()}
+    assert words <= {text.text for text in root.iter("{http://www.w3.org/2000/svg}text")}
     width, height = (float(root.get(name)) for name in ("width", "height"))
     image = Image.open(saved["PNG"])
     assert image.size == (round(2 * int(width)), round(2 * int(height)))
@@ -720,7 +721,7 @@ def hostile_links(whole):
     yield changed(sampler="confidence"), "runs.0.sampler"
     yield changed(sampler={"name": "constructor", "settings": []}), "runs.0.sampler.settings"
     yield changed(touches=[{**touch, "kind": "constructor"}]), "runs.0.touches.0"
-    yield changed(touches=[{**touch, "step": None}]), "needs its step"
+    yield changed(touches=[{**touch, "step": None}]), "needs a step"
     yield changed(touches=[touch] * 65), "runs.0.touches"
     yield changed(**{"from": {"run": 0, "step": 0}}), "not in the link"
     yield changed(**{"from": {"run": 7, "step": 0}}), "not in the link"

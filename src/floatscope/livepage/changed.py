@@ -18,11 +18,11 @@ from ..trace import Trace
 def changed(before: Trace, after: Trace, run: str, step: int) -> dict[str, Any]:
     """Compare `after` with `before`, which is called `run`; attention is compared from `step` on."""
     start = int(before.info["prompt_length"])
-    was, now = before.canvas.values, after.canvas.values
+    was, canvas_after = before.canvas.values, after.canvas.values
     _require_one_prompt(before, after)
     words = [[str(t) for t in trace.data["final_token"].values] for trace in (before, after)]
-    size = max(was.shape[1], now.shape[1])
-    ends = [_wide(ids[-1], size) for ids in (was, now)]
+    size = max(was.shape[1], canvas_after.shape[1])
+    ends = [_wide(ids[-1], size) for ids in (was, canvas_after)]
     orders = [_order(trace, size) for trace in (before, after)]
     tokens = [
         {"position": p, **{n: _at(words[i], p) for i, n in enumerate(("was", "is"))}}
@@ -36,7 +36,7 @@ def changed(before: Trace, after: Trace, run: str, step: int) -> dict[str, Any]:
     ]
     attention = _attention(before, after, step)
     moved = attention is not None and max(attention["distance"]) > attention["resolution"]
-    first = _first(was, now)
+    first = _first(was, canvas_after)
     return {
         "run": run,
         "step": step,
@@ -70,7 +70,7 @@ def attention_at(before: Trace, after: Trace, step: int, other: int) -> dict[str
         layer, head = np.unravel_index(distance.argmax(), distance.shape)
         top = {"layer": int(layer), "head": int(head), "distance": float(distance.max())}
         answer["distance"] = float(distance.mean())
-        answer["layers"] = [float(one) for one in distance.mean(1)]
+        answer["layers"] = [float(value) for value in distance.mean(1)]
         answer["top"] = top
     return answer
 
@@ -80,8 +80,10 @@ def head_difference(
 ) -> dict[str, Any]:
     """Return one head's share in `after` at a step minus that in `before`."""
     _require_one_prompt(before, after)
-    was, now = (_shares(*at)[layer, head] for at in ((before, step), (after, other)))
-    return {"difference": pack_signed(np.subtract(*_aligned(now[None], was[None])))}
+    was, share_after = (
+        _shares(*position)[layer, head] for position in ((before, step), (after, other))
+    )
+    return {"difference": pack_signed(np.subtract(*_aligned(share_after[None], was[None])))}
 
 
 def _require_one_prompt(before: Trace, after: Trace) -> None:
@@ -126,16 +128,16 @@ def _attention(before: Trace, after: Trace, step: int) -> dict[str, Any] | None:
     common = range(step, min(before.n_steps, after.n_steps))
     if shapes[0] != shapes[1] or not len(common):
         return None
-    distances, most = [], 0.0
-    for at in common:
-        shares = _shares(before, at), _shares(after, at)
+    distances, largest = [], 0.0
+    for number in common:
+        shares = _shares(before, number), _shares(after, number)
         distances.append(float(_distance(*shares).mean()))
         means = _aligned(*(share.mean((0, 1)) for share in shares))
-        most = max(most, float(np.abs(np.subtract(*means)).max()))
+        largest = max(largest, float(np.abs(np.subtract(*means)).max()))
     return {
         "steps": list(common),
         "distance": distances,
-        "most": most,
+        "most": largest,
         "resolution": _resolution(before, after),
     }
 

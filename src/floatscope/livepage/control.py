@@ -42,8 +42,8 @@ def controlled(model: Model, trace: Trace, prompt: Encoded, sampler: AnySampler)
     with sharpened(control, match_sharpness(control, model, *_texts(model, trace))):
         if _reads_canvases(model):
             return replaying(control, trace, TraceOptions(keep=KEEP))
-        (found,) = control.trace([prompt], sampler, keep=KEEP)
-        return found
+        (decoded,) = control.trace([prompt], sampler, keep=KEEP)
+        return decoded
 
 
 def _reads_canvases(model: Model) -> bool:

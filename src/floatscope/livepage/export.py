@@ -47,31 +47,39 @@ def exported(
 
 
 def _listed_edits(names: Sequence[str], edits: Sequence[Sequence[str]]) -> str:
-    every = [(name, edit) for name, some in zip(names, edits, strict=True) for edit in some]
-    if not every:
+    pairs = [
+        (name, edit) for name, run_edits in zip(names, edits, strict=True) for edit in run_edits
+    ]
+    if not pairs:
         return ""
-    items = "".join(f"<li>{html.escape(name)}: {html.escape(edit)}</li>" for name, edit in every)
+    items = "".join(f"<li>{html.escape(name)}: {html.escape(edit)}</li>" for name, edit in pairs)
     return f"<h2>Edits</h2>\n<ul>{items}</ul>\n"
 
 
 def _what_changed(traces: Sequence[Trace], names: Sequence[str]) -> str:
     """Write the comparison of the first two runs as HTML; "" if they have different prompts."""
     try:
-        found = changed(traces[0], traces[1], names[0], 0)
+        comparison = changed(traces[0], traces[1], names[0], 0)
     except UsageError:
         return ""
     lines = [f"{names[1]} against {names[0]}."]
-    if found["same"]:
+    if comparison["same"]:
         lines += ["No change: the same tokens in the same order, and the same attention."]
     else:
-        answer = found["answer"]
-        was, now = (repr(answer[key].strip()) for key in ("was", "is"))
-        lines += [f"Answer: the same, {now}." if answer["same"] else f"Answer: {was} → {now}."]
-        tokens = [f"position {t['position']}: {t['was']!r} → {t['is']!r}" for t in found["tokens"]]
+        answer = comparison["answer"]
+        was, text_after = (repr(answer[key].strip()) for key in ("was", "is"))
+        lines += [
+            f"Answer: the same, {text_after}."
+            if answer["same"]
+            else f"Answer: {was} → {text_after}."
+        ]
+        tokens = [
+            f"position {t['position']}: {t['was']!r} → {t['is']!r}" for t in comparison["tokens"]
+        ]
         lines += [f"Tokens: {'; '.join(tokens) or 'the same at every position'}."]
-        lines += [f"Order: {len(found['order'])} positions revealed at another step."]
+        lines += [f"Order: {len(comparison['order'])} positions revealed at another step."]
     title = "".join(f"<p>{html.escape(line)}</p>" for line in lines)
-    return f"<h2>What changed</h2>\n{title}{_attention_table(found['attention'])}\n"
+    return f"<h2>What changed</h2>\n{title}{_attention_table(comparison['attention'])}\n"
 
 
 def _attention_table(attention: Mapping[str, Any] | None) -> str:

@@ -51,10 +51,10 @@ def facts(model: Model, layout: str) -> dict[str, Any]:
         )
     default = default_sampler(model)
     generate_once(model)
-    known = ("fingerprint", "family", "direction", "layers", "heads", "parameters", "dtype")
+    fact_names = ("fingerprint", "family", "direction", "layers", "heads", "parameters", "dtype")
     return {
         "name": model.name,
-        **{name: model.facts[name] for name in known},
+        **{name: model.facts[name] for name in fact_names},
         "diffusion": model.is_diffusion,
         "context": model.context,
         "vocabulary": model.vocab_size,
@@ -111,17 +111,17 @@ def _sampler(name: str, model: Model) -> dict[str, Any]:
 
 def run(model: Model, job: Job, tell: Tell) -> dict[str, Any]:
     """Decode, sending an event per step, and save the trace at the job's path."""
-    asked = ParsedRun(model, job)
-    sampler = asked.sampler
-    with asked.under(model), attention_hook.lock_network(model.net):
-        watcher = StreamingRecorder(model, asked.encoded, sampler, tell)
-        described = list(asked.intervention.describe().split(" + ")) if asked.intervention else []
+    parsed = ParsedRun(model, job)
+    sampler = parsed.sampler
+    with parsed.under(model), attention_hook.lock_network(model.net):
+        watcher = StreamingRecorder(model, parsed.encoded, sampler, tell)
+        described = list(parsed.intervention.describe().split(" + ")) if parsed.intervention else []
         tell(
             {
                 "event": "started",
-                "sampler": {**_said(sampler), "text": sampler.describe()},
-                "touches": [one.text for one in asked.touched],
-                "code": _code(sampler, asked.touched),
+                "sampler": {**_sampler_fields(sampler), "text": sampler.describe()},
+                "touches": [edit.text for edit in parsed.touched],
+                "code": _code(sampler, parsed.touched),
                 "total": watcher.total,
                 "size": watcher.size,
                 "scene": watcher.header(described),
@@ -129,11 +129,11 @@ def run(model: Model, job: Job, tell: Tell) -> dict[str, Any]:
         )
         watcher.began = time.monotonic()
         with watcher:
-            decodings = decode(model, [asked.encoded], sampler, watcher, None, "auto")
+            decodings = decode(model, [parsed.encoded], sampler, watcher, None, "auto")
         seconds = time.monotonic() - watcher.began
         (trace,) = watcher.traces(decodings)
     trace.save(job["path"])
-    start = len(asked.encoded.ids)
+    start = len(parsed.encoded.ids)
     answer = [int(i) for i in decodings[0].canvas[-1, start:]]
     return {
         "event": "done",
@@ -153,22 +153,22 @@ def _size(path: str) -> int:
     return sum(file.stat().st_size for file in Path(path).rglob("*") if file.is_file())
 
 
-def _said(sampler: AnySampler) -> dict[str, Any]:
+def _sampler_fields(sampler: AnySampler) -> dict[str, Any]:
     """Return the sampler's settings as values for the page's input fields."""
     settings = {f.name: getattr(sampler, f.name) for f in fields(sampler) if f.type in KINDS}
     return {"name": dashed(type(sampler).__name__), "settings": settings}
 
 
-def _code(sampler: AnySampler, every: list[AppliedEdit]) -> dict[str, Any]:
-    own = type(sampler).__module__.startswith("floatscope.decode.")
+def _code(sampler: AnySampler, edits: list[AppliedEdit]) -> dict[str, Any]:
+    is_builtin = type(sampler).__module__.startswith("floatscope.decode.")
     name = dashed(type(sampler).__name__)
-    made = sampler.describe()
-    if not own:
-        made = f'SAMPLERS["{name}"]{made.removeprefix(type(sampler).__name__)}'
+    call = sampler.describe()
+    if not is_builtin:
+        call = f'SAMPLERS["{name}"]{call.removeprefix(type(sampler).__name__)}'
     return {
-        "sampler": f"fs.samplers.{made}" if own else made,
-        "own": own,
-        "interventions": [line for one in every for line in one.code],
+        "sampler": f"fs.samplers.{call}" if is_builtin else call,
+        "own": is_builtin,
+        "interventions": [line for edit in edits for line in edit.code],
     }
 
 
@@ -221,14 +221,14 @@ def control(model: Model, job: Job, tell: Tell) -> dict[str, Any]:
         )
     tell({"event": "progress", "done": 0, "of": 1})
     origin = Trace.load(job["path"], lazy=True)
-    begun = time.monotonic()
+    started = time.monotonic()
     trace = controlled(model, origin, parsed.encoded, parsed.sampler)
     trace.save(job["to"])
     return {
         "event": "done",
         "answer": trace.text,
         "steps": trace.n_steps,
-        "seconds": round(time.monotonic() - begun, 4),
+        "seconds": round(time.monotonic() - started, 4),
         "bytes": _size(job["to"]),
         "name": str(trace.info["model"]),
         "fingerprint": str(trace.info["fingerprint"]),

@@ -56,8 +56,8 @@ class Prompt(Message):
             raise ValueError("the world's layout has a question, no instruction and no chat form")
         if self.text is not None and (self.passages or self.gold is not None or self.instruction):
             raise ValueError("passages, gold and instruction belong to a question")
-        whole = [self.text or "", self.question or "", self.instruction or "", *self.passages]
-        if sum(map(len, whole)) > LIMITS["prompt_chars"]:
+        texts = [self.text or "", self.question or "", self.instruction or "", *self.passages]
+        if sum(map(len, texts)) > LIMITS["prompt_chars"]:
             raise ValueError(f"the prompt has more than {LIMITS['prompt_chars']} characters")
         return self
 
@@ -147,7 +147,7 @@ class Run(Message):
 
 def _require_steps(touches: Touches) -> None:
     if any(touch.step is None for touch in touches):
-        raise ValueError("a touch needs its step, where there is no from")
+        raise ValueError("each touch needs a step unless `from` is given")
 
 
 class Tokens(Message):

@@ -59,28 +59,28 @@ def ranked(
     if token in (-1, model.mask_id):
         raise UsageError(f"position {position} has no token in the end", "Choose another.")
     always = _always_ablated(model, touches, step)
-    layers, every = range(model.n_layers), range(model.n_heads)
+    layers, head_range = range(model.n_layers), range(model.n_heads)
     (clean,) = _log_probabilities(model, ids, [always], row, token)
-    found: list[Float[np.ndarray, " sets"]] = []
+    log_chances: list[Float[np.ndarray, " sets"]] = []
     for layer in layers:
         progress(layer, model.n_layers)
-        sets = [[*always, (layer, head)] for head in every]
-        sets += [[*always, *((layer, head) for head in every)]]
-        found.append(_log_probabilities(model, ids, sets, row, token))
-    effects = float(clean) - np.stack(found)  # (layer, head and the whole layer)
+        sets = [[*always, (layer, head)] for head in head_range]
+        sets += [[*always, *((layer, head) for head in head_range)]]
+        log_chances.append(_log_probabilities(model, ids, sets, row, token))
+    effects = float(clean) - np.stack(log_chances)  # (layer, head and the whole layer)
 
     def entry(effect: float, **where: int) -> dict[str, Any]:
         return {**where, "effect": effect, "p": float(np.exp(clean - effect))}
 
-    heads = [entry(float(effects[i, h]), layer=i, head=h) for i in layers for h in every]
-    whole = [entry(float(effects[i, -1]), layer=i) for i in layers]
+    heads = [entry(float(effects[i, h]), layer=i, head=h) for i in layers for h in head_range]
+    layer_entries = [entry(float(effects[i, -1]), layer=i) for i in layers]
     (text,) = model.token_texts([token])
     return {
         "step": step,
         "position": position,
         "token": {"id": token, "text": text, "p": float(np.exp(clean))},
-        "heads": sorted(heads, key=lambda one: -one["effect"]),
-        "layers": sorted(whole, key=lambda one: -one["effect"]),
+        "heads": sorted(heads, key=lambda entry: -entry["effect"]),
+        "layers": sorted(layer_entries, key=lambda entry: -entry["effect"]),
     }
 
 
@@ -90,8 +90,10 @@ def _always_ablated(model: Model, touches: Sequence[Mapping[str, Any]], step: in
     for touch in touches:
         if touch["kind"] in ("force", "remask") or touch["step"] > step:
             continue  # what they did stands on the canvas
-        whole = model.is_diffusion or touch["step"] == 0  # rows in a cache keep what they were
-        if touch["kind"] != "ablate" or touch.get("to", "zero") != "zero" or not whole:
+        acts_everywhere = (
+            model.is_diffusion or touch["step"] == 0
+        )  # rows in a cache keep what they were
+        if touch["kind"] != "ablate" or touch.get("to", "zero") != "zero" or not acts_everywhere:
             raise UsageError(
                 f"the run has an edit ({touch['kind']}) that a single forward does not repeat",
                 "Rank in the run that this branch left.",

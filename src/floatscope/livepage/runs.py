@@ -73,7 +73,9 @@ class RunInfo:
 
     def row(self) -> dict[str, Any]:
         """Return the run's row in the history."""
-        names = "run model name fingerprint title prompt sampler touches answer steps seconds at bytes"
+        names = (
+            "run model name fingerprint title prompt sampler touches answer steps seconds at bytes"
+        )
         shown = {name: getattr(self, name) for name in (*names.split(), "control")}
         return {**shown, "from": self.origin, "state": self.state()}
 
@@ -117,21 +119,21 @@ class Runs:
     def keep(self, run: RunInfo) -> list[str]:
         """Store a run, and return the names of the runs that were removed for it."""
         self._kept[run.run] = run
-        gone = []
+        removed = []
         while len(self._kept) > 1 and (len(self) > self.most or self.bytes > self.most_bytes):
-            gone.append(next(iter(self._kept)))
-            self.forget(gone[-1:])
-        self.dropped += len(gone)
+            removed.append(next(iter(self._kept)))
+            self.forget(removed[-1:])
+        self.dropped += len(removed)
         self.catalogue.ids = list(self._kept)
-        return gone
+        return removed
 
     def forget(self, runs: Iterable[str]) -> list[str]:
         """Remove runs, and return their names."""
-        known = [run for run in dict.fromkeys(runs) if run in self._kept]
-        for run in known:
+        names = [run for run in dict.fromkeys(runs) if run in self._kept]
+        for run in names:
             shutil.rmtree(self._kept.pop(run).path, ignore_errors=True)
         self.catalogue.ids = list(self._kept)
-        return known
+        return names
 
     @property
     def bytes(self) -> int:
@@ -140,8 +142,8 @@ class Runs:
 
     def history(self) -> dict[str, Any]:
         rows = [run.row() for run in reversed(self._kept.values())]
-        kept = {"runs": len(self), "bytes": self.bytes}
-        return {"runs": rows, "dropped": self.dropped, "kept": kept}
+        totals = {"runs": len(self), "bytes": self.bytes}
+        return {"runs": rows, "dropped": self.dropped, "kept": totals}
 
     def close(self) -> None:
         if self._scratch is not None:

@@ -108,7 +108,7 @@ function candidate(one, key, from, force) {
   const bar = make("i", { className: "fsl-p" });
   bar.style.width = `${100 * one.p}%`;
   const word = shown(one.text) || "␣", p = probability(one.p);
-  const inside = [make("span", { className: "fsl-word" }, word), make("span", { className: "fsl-track" }, bar), make("b", {}, p), make("small", {}, from)];
+  const inside = [make("span", { className: "fsl-word" }, word), make("span", { className: "fsl-track" }, bar), " ", make("b", {}, p), " ", make("small", {}, from)];
   const pick = make("button", { type: "button", className: "fsl-candidate", title: "Force this token, in a branch",
     "aria-label": `${word} ${p} ${from}: force this token at position ${key}` }, ...inside);
   pick.addEventListener("click", () => force(one));

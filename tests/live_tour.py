@@ -32,7 +32,7 @@ def tour(tab):
     page.mouse.move(1, 1)
     yield "candidates"
     tab.branch(lambda: page.locator(".fsl-candidate").nth(1).click())
-    page.mouse.move(1, 1)
+    from_the_top(page)
     yield "force"
     page.get_by_role("button", name=f"Show run {plain}", exact=True).click()
     tab.until(lambda: tab.look("page.lanes.length === 1"), "the first run alone")
@@ -43,7 +43,7 @@ def tour(tab):
     page.evaluate("window.scrollTo(0, 0)")
     tab.branch(lambda: page.get_by_role("button", name="Cut to").click())
     page.get_by_label("Colour").select_option("difference")
-    page.mouse.move(1, 1)
+    from_the_top(page)
     yield "cut"
     page.get_by_role("button", name="layer 3 head 2:").first.click()
     page.get_by_role("button", name="Whole pattern").click()
@@ -65,6 +65,11 @@ def tour(tab):
     page.wait_for_selector(".fsl-text:not([hidden])")
     page.locator(".fsl-history").scroll_into_view_if_needed()
     yield "history"
+
+
+def from_the_top(page):
+    page.mouse.move(1, 1)
+    page.evaluate("scrollTo(0, 0), document.querySelector('.fsv-side').scrollTo(0, 0)")
 
 
 def picture(tab, name):

@@ -32,6 +32,7 @@ def tour(tab):
     page.mouse.move(1, 1)
     yield "candidates"
     tab.branch(lambda: page.locator(".fsl-candidate").nth(1).click())
+    compared(page)
     from_the_top(page)
     yield "force"
     page.get_by_role("button", name=f"Show run {plain}", exact=True).click()
@@ -43,6 +44,8 @@ def tour(tab):
     page.evaluate("window.scrollTo(0, 0)")
     tab.branch(lambda: page.get_by_role("button", name="Cut to").click())
     page.get_by_label("Colour").select_option("difference")
+    rows = "Boolean(page.viewer.views[0].scene.difference)"
+    tab.until(lambda: tab.look(rows), "the differences")
     from_the_top(page)
     yield "cut"
     page.get_by_role("button", name="layer 3 head 2:").first.click()
@@ -59,12 +62,17 @@ def tour(tab):
     page.locator(".fsl-compose summary").first.click()
     tab.run()
     page.get_by_label("Colour").select_option("lift")
-    page.mouse.move(1, 1)
+    compared(page)
+    from_the_top(page)
     yield "models"
     page.get_by_role("button", name="Copy as Python").click()
     page.wait_for_selector(".fsl-text:not([hidden])")
     page.locator(".fsl-history").scroll_into_view_if_needed()
     yield "history"
+
+
+def compared(page):
+    page.get_by_text("(mean over layers and heads)").last.wait_for()
 
 
 def from_the_top(page):

@@ -96,6 +96,7 @@ class LiveViewer extends Viewer {
 
   sayWhatIsMissing() {
     super.sayWhatIsMissing();
+    if (this.mode === "difference" && this.views.length === 2 && !this.views[0].scene.difference) this.message.textContent = "The difference is drawn once both runs are over and compared.";
     if (this.story && this.views.some((view) => view.scene === this.story.scene)) this.message.textContent = [this.message.textContent, this.story.text].filter(Boolean).join(" ");
   }
 
@@ -178,7 +179,7 @@ class LiveViewer extends Viewer {
   ranges() {
     // The largest difference of two runs at any step both have, so that the scale does not move with the step.
     const compared = this.mode === "difference" && comparisonOf(this), attention = compared && compared.value && compared.value.attention;
-    return this.views.map(({ scene }) => ({ ...scene.json.range, difference: attention ? attention.most : 0 }));
+    return this.views.map(({ scene }) => ({ ...scene.json.range, difference: attention && attention.most > attention.resolution ? attention.most : 1 }));
   }
 
   // What colours the difference: the server's rows at the steps shown, for one lane as they are, for the other negated.

@@ -32,19 +32,21 @@ def tour(tab):
     page.mouse.move(1, 1)
     yield "candidates"
     tab.branch(lambda: page.locator(".fsl-candidate").nth(1).click())
-    page.mouse.move(1, 1)
+    compared(page)
+    from_the_top(page)
     yield "force"
     page.get_by_role("button", name=f"Show run {plain}", exact=True).click()
     tab.until(lambda: tab.look("page.lanes.length === 1"), "the first run alone")
-    page.locator("#viewer").focus()
     page.keyboard.press("Home")
     gold = tab.look("page.lanes[0].scene.json.regions.indexOf(page.lanes[0].scene.json.gold)")
     key = tab.state(f"lanes[0].scene.array.region.values.indexOf({gold})")
     tab.cell(key).click()
     page.evaluate("window.scrollTo(0, 0)")
-    tab.branch(lambda: page.get_by_role("button", name="Cut the edges").click())
+    tab.branch(lambda: page.get_by_role("button", name="Cut to").click())
     page.get_by_label("Colour").select_option("difference")
-    page.mouse.move(1, 1)
+    rows = "Boolean(page.viewer.views[0].scene.difference)"
+    tab.until(lambda: tab.look(rows), "the differences")
+    from_the_top(page)
     yield "cut"
     page.get_by_role("button", name="layer 3 head 2:").first.click()
     page.get_by_role("button", name="Whole pattern").click()
@@ -60,12 +62,22 @@ def tour(tab):
     page.locator(".fsl-compose summary").first.click()
     tab.run()
     page.get_by_label("Colour").select_option("lift")
-    page.mouse.move(1, 1)
+    compared(page)
+    from_the_top(page)
     yield "models"
     page.get_by_role("button", name="Copy as Python").click()
     page.wait_for_selector(".fsl-text:not([hidden])")
     page.locator(".fsl-history").scroll_into_view_if_needed()
     yield "history"
+
+
+def compared(page):
+    page.get_by_text("(mean over layers and heads)").last.wait_for()
+
+
+def from_the_top(page):
+    page.mouse.move(1, 1)
+    page.evaluate("scrollTo(0, 0), document.querySelector('.fsv-side').scrollTo(0, 0)")
 
 
 def picture(tab, name):

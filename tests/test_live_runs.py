@@ -3,14 +3,23 @@
 import base64
 import io
 import json
+import tempfile
 import zipfile
+from contextlib import nullcontext
+from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from unpacking import unpack
 
 import floatscope as fs
+from floatscope.livepage.control import control_of
 from floatscope.livepage.limits import KEEP
+from floatscope.models import attention_hook
+from floatscope.models.sharpened import match_sharpness, sharpened
+from floatscope.recording.finished import replaying
+from floatscope.recording.options import TraceOptions
 from floatscope.report.embed import as_json
 from floatscope.scenes.pack import scene_of
 
@@ -307,6 +316,197 @@ def test_samplers_that_draw_branch_from_what_they_drew(page, models):
         assert one["scene"]["canvas"]["data"] == other["scene"]["canvas"]["data"]
 
 
+# What changed, and which heads matter
+
+
+@pytest.fixture(scope="module")
+def ablated(page, first):
+    """A branch of the diffusion model's run: its last event."""
+    touch = {"kind": "ablate", "heads": [[1, 2]], "step": 0}
+    origin = {"run": first["LLaDA"][0]["run"], "step": 0}
+    return page.run({"from": origin, "touches": [touch]})[-1]
+
+
+def test_attention_of_two_steps_is_compared_before_it_is_rounded(page, first, models, ablated):
+    run, model = first["LLaDA"][0]["run"], models["LLaDA"]
+    prompt = fs.Prompt.rag(PROMPT["question"], PROMPT["passages"], gold=1)
+    change = fs.interventions.AblateHeads(((1, 2),))
+    traces = [traced(model, samplers()["LLaDA"], c) for c in (None, change)]
+    was, now = (t.mass.transpose("step", "layer", "head", "key").values for t in traces)
+    for step, other in ((0, 0), (2, 3), (5, 5)):
+        found = page.get(f"compare/{run}/{ablated['run']}/{step}/{other}")
+        gap = (now[other].astype(float) - was[step]).copy()
+        distance = np.abs(gap).sum(-1) / 2
+        assert found["steps"] == [step, other]
+        np.testing.assert_allclose(found["distance"], distance.mean(), rtol=1e-5, atol=1e-8)
+        np.testing.assert_allclose(found["layers"], distance.mean(1), rtol=1e-5, atol=1e-8)
+        top = found["top"]
+        np.testing.assert_allclose(top["distance"], distance.max(), rtol=1e-5)
+        np.testing.assert_allclose(distance[top["layer"], top["head"]], distance.max(), rtol=1e-5)
+        rows = unpack(found["difference"])
+        rounding = np.abs(rows).max() / 65534
+        expected = np.concatenate([gap.mean(1), gap.mean((0, 1))[None]])
+        np.testing.assert_allclose(rows, expected, atol=rounding + 1e-8)
+        (row,) = unpack(
+            page.get(f"compare/{run}/{ablated['run']}/{step}/{other}/1/3")["difference"]
+        )
+        np.testing.assert_allclose(row, gap[1, 3], atol=np.abs(row).max() / 65534 + 1e-8)
+    assert model.encode(prompt).ids  # the traces are of the page's prompt
+    same = page.get(f"compare/{run}/{run}/2/2")
+    assert same["distance"] == same["top"]["distance"] == 0 and not unpack(same["difference"]).any()
+    assert 0 < same["resolution"] < 1e-6
+    assert page.get(f"compare/{run}/{run}")["same"] and not ablated["changed"]["same"]
+    for wrong in ("9/0", "0/9", "0/0/9/0", "0/0/0/99"):
+        assert page.ask("GET", f"compare/{run}/{run}/{wrong}")[0] == 404
+
+
+def test_a_branch_without_one_of_the_edits(page, ablated, first):
+    force = {"kind": "remask", "positions": [first["LLaDA"][0]["scene"]["prompt_length"]]}
+    both = page.run({"from": {"run": ablated["run"], "step": 2}, "touches": [force]})
+    fewer = page.run({"from": {"run": both[0]["run"], "step": 0, "without": [1]}})
+    assert [t["kind"] for t in fewer[0]["touches"]] == ["ablate"]
+    assert fewer[-1]["result_ids"] == ablated["result_ids"]
+    none = page.run({"from": {"run": both[0]["run"], "step": 0, "without": [0, 1]}})
+    assert none[0]["touches"] == [] and none[-1]["result_ids"] == first["LLaDA"][-1]["result_ids"]
+
+
+def events_of(page, path, body):
+    status, lines = page.ask("POST", path, body)
+    assert status == 200
+    return [json.loads(line) for line in lines.splitlines()]
+
+
+@pytest.mark.parametrize("name", SAMPLERS)
+@pytest.mark.parametrize("own", [False, True])
+def test_ranked_heads_are_those_that_ablation_finds(page, first, models, name, own):
+    """Batched on the server; here each head and layer by itself, also in a run with an ablated head."""
+    model, started = models[name], first[name][0]
+    run, always = started["run"], [(0, 1)] if own else []
+    if own:
+        touch = {"kind": "ablate", "heads": always, "step": 0}
+        branch = page.run({"from": {"run": run, "step": 0}, "touches": [touch]})
+        run = branch[0]["run"]
+    step, position = 3, started["scene"]["prompt_length"] + 3
+    *progress, answer = events_of(page, "rank", {"run": run, "step": step, "position": position})
+    assert [e["done"] for e in progress if e["event"] == "progress"] == [0, 1, 2]  # layers done
+    archive = page.get(f"trace/{run}")
+    trace = loaded_from(archive)
+    canvas = trace.canvas.values[step]
+    token = int(trace.canvas.values[-1, position])
+    assert answer["token"]["id"] == token and len(answer["heads"]) == model.n_layers * model.n_heads
+
+    def chance(heads):
+        ids = torch.tensor(canvas[canvas >= 0])[None].long()
+        with fs.interventions.AblateHeads(tuple(heads))(model) if heads else nullcontext():
+            logits = model.logits(ids)[0, position - model.shift].float()
+        if model.mask_id is not None:
+            logits = logits.clone()
+            logits[model.mask_id] = -torch.inf
+        return float(logits.log_softmax(-1)[token])
+
+    clean = chance(always)
+    np.testing.assert_allclose(answer["token"]["p"], np.exp(clean), rtol=1e-4)
+    for entry in answer["heads"]:
+        expected = clean - chance({*always, (entry["layer"], entry["head"])})
+        np.testing.assert_allclose(entry["effect"], expected, rtol=1e-3, atol=1e-5)
+    for entry in answer["layers"]:
+        whole = {(entry["layer"], head) for head in range(model.n_heads)}
+        expected = clean - chance({*always, *whole})
+        np.testing.assert_allclose(entry["effect"], expected, rtol=1e-3, atol=1e-5)
+    for kind in ("heads", "layers"):
+        effects = [entry["effect"] for entry in answer[kind]]
+        assert effects == sorted(effects, reverse=True)
+
+
+def loaded_from(archive):
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "run.zip")
+        path.write_bytes(archive)
+        return fs.Trace.load(path)
+
+
+def test_ranking_refuses_what_one_forward_does_not_repeat(page, first):
+    start = first["LLaDA"][0]["scene"]["prompt_length"]
+    origin = {"run": first["LLaDA"][0]["run"], "step": 0}
+    hidden = page.run({"from": origin, "touches": [{"kind": "hide", "positions": [1]}]})
+    (error,) = events_of(page, "rank", {"run": hidden[0]["run"], "step": 1, "position": start})
+    assert error["event"] == "error" and "hide" in error["error"]["message"]
+    assert "left" in error["error"]["remedy"]
+    (error,) = events_of(page, "rank", {"run": origin["run"], "step": 1, "position": 0})
+    assert "not one of the answer's" in error["error"]["message"]
+    status, _ = page.ask("POST", "rank", {"run": origin["run"], "step": 99, "position": start})
+    assert status == 404
+
+
+def test_the_untrained_control_reads_the_same_canvases_as_sharply(page, first, models):
+    run, model = first["LLaDA"][0]["run"], models["LLaDA"]
+    *_, done = events_of(page, "control", {"run": run})
+    assert done["event"] == "done" and done["name"] == f"{model.name} (permuted, seed 0)"
+    trained, control = (loaded_from(page.get(f"trace/{r}")) for r in (run, done["run"]))
+    np.testing.assert_array_equal(trained.canvas, control.canvas)
+    assert control.info["fingerprint"] == done["fingerprint"] != model.fingerprint
+    assert page.get(f"compare/{run}/{done['run']}")["attention"]["distance"][0] > 0.01
+    texts, rows = texts_of(model, trained)
+    nets = (model, control_of(model))
+    scale = match_sharpness(nets[1], model, texts, rows)
+    with sharpened(nets[1], scale):
+        means = [entropies(net, texts)[:, :, rows].mean(-1) for net in nets]
+        again = replaying(nets[1], trained, TraceOptions(keep=KEEP))
+    assert (means[0] - means[1]).abs().max() < 0.01  # nats, of each head over masked rows
+    np.testing.assert_allclose(control.mass, again.mass, rtol=1e-4, atol=1e-7)
+    for path, body in (
+        ("candidates", {"step": 0, "position": 60}),
+        ("pattern", {"step": 0, "layer": 0, "head": 0}),
+        ("rank", {"step": 0, "position": 60}),
+        ("python", {}),
+        ("control", {}),
+    ):
+        status, refused = page.ask("POST", path, {"run": done["run"], **body})
+        assert status == 400 and "untrained control" in refused["error"]["message"]
+    status, _ = page.ask("POST", "run", {"from": {"run": done["run"], "step": 0}})
+    assert status == 400
+    row = next(r for r in page.get("history")["runs"] if r["run"] == done["run"])
+    assert row["control"] and row["from"] == {"run": run, "step": 0}
+
+
+def texts_of(model, trace):
+    from floatscope.livepage.control import _texts
+
+    return _texts(model, trace)
+
+
+def entropies(model, ids):
+    """Entropy of each row of attention: layer, head, text, row."""
+    found = {}
+
+    def look(call, proceed):
+        key = attention_hook.repeat_kv(call.key, call.query.shape[1])
+        scores = call.query @ key.transpose(-1, -2) * call.scale
+        scores = scores.masked_fill(~attention_hook.explicit_mask(call), -torch.inf)
+        weights = scores.double().softmax(-1)
+        entropy = -(weights * weights.clamp(min=1e-30).log()).sum(-1)
+        found[call.layer] = entropy.transpose(0, 1)
+        return proceed(call)
+
+    with attention_hook.attach(model.net, look, innermost=True):
+        model.logits(ids)
+    return torch.stack([found[layer] for layer in sorted(found)])
+
+
+def test_a_causal_control_decodes_by_itself(page, first, models):
+    *_, done = events_of(page, "control", {"run": first["Llama"][0]["run"]})
+    trace = loaded_from(page.get(f"trace/{done['run']}"))
+    assert trace.n_steps == 6 and trace.info["direction"] == "causal"
+    branch = page.run(
+        {
+            "from": {"run": first["Llama"][0]["run"], "step": 0},
+            "touches": [{"kind": "ablate", "heads": [[0, 0]]}],
+        }
+    )
+    (*_, error) = events_of(page, "control", {"run": branch[0]["run"]})
+    assert "without edits" in error["error"]["message"]
+
+
 # Closer
 
 
@@ -376,6 +576,30 @@ def test_runs_are_kept_shown_and_taken_away(page, first, models):
     html = page.ask("POST", "export", {"runs": [run, first["Llama"][0]["run"]]})[1].decode()
     assert html.startswith("<!doctype html>") and html.count('"share":{') >= 2
     assert "connect-src" not in html and "http://" not in html.split("</style>")[0]
+    assert html.count("<h2>What changed</h2>") == 1  # one prompt, token by token
+
+
+def test_exported_branch_says_what_changed_and_nothing_becomes_markup(page):
+    hostile = "<img src=x onerror=alert(1)>"
+    prompt = {"question": hostile, "passages": [hostile]}
+    origin = page.run({"model": "m0", "prompt": prompt, "sampler": SAMPLERS["LLaDA"]})
+    ablate = {"kind": "ablate", "heads": [[1, 2]], "step": 0}
+    branch = page.run({"from": {"run": origin[0]["run"], "step": 0}, "touches": [ablate]})
+    changed = branch[-1]["changed"]
+    html = page.ask("POST", "export", {"runs": [origin[0]["run"], branch[0]["run"]]})[1].decode()
+    section = html.split("<h2>What changed</h2>")[1]
+    moved = [f"<td>{t}</td><td>{100 * d:.3g} %</td>" for t, d in enumerate(distances(changed))]
+    assert all(line in section for line in moved) and len(moved) == origin[-1]["steps"]
+    assert "from step 0, layer 1 head 2 ablated" in html.split("<h2>Edits</h2>")[1]
+    assert "<img" not in html
+    twice = page.run({"model": "m0", "prompt": prompt, "sampler": SAMPLERS["LLaDA"]})
+    html = page.ask("POST", "export", {"runs": [origin[0]["run"], twice[0]["run"]]})[1].decode()
+    section = html.split("<h2>What changed</h2>")[1]
+    assert "No change" in section and section.count("<td>no change</td>") == len(moved)
+
+
+def distances(changed):
+    return changed["attention"]["distance"]
 
 
 def test_a_saved_trace_opens(page, first, tmp_path, models):

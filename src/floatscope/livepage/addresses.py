@@ -14,21 +14,23 @@ def opened(state: State, hosts: Iterable[ModelHost]) -> dict[str, Any]:
     `state` has been checked and has a value for every field that a page reads.
     """
     hosts = list(hosts)
-    here = {host.facts["fingerprint"]: host.id for host in hosts if "fingerprint" in host.facts}
+    loaded_ids = {
+        host.facts["fingerprint"]: host.id for host in hosts if "fingerprint" in host.facts
+    }
     waiting = [host.spec for host in hosts if host.state in ("loading", "restarting")]
     checked = [{"sampler": None, "from": None, **plain(run)} for run in state.runs]
     requests: list[dict[str, Any] | None] = []
     missing = []
     for i, run in enumerate(state.runs):
-        if run.fingerprint in here:
+        if run.fingerprint in loaded_ids:
             names = ("prompt", "sampler", "touches")
             request = {name: checked[i][name] for name in names}
-            requests.append({**request, "model": here[run.fingerprint]})
+            requests.append({**request, "model": loaded_ids[run.fingerprint]})
         else:
             requests.append(None)
             missing.append(_missing(i, run))
-    whole = {"v": 1, "runs": checked, "view": plain(state.view)}
-    return {"runs": requests, "state": whole, "missing": missing, "waiting": waiting}
+    checked_state = {"v": 1, "runs": checked, "view": plain(state.view)}
+    return {"runs": requests, "state": checked_state, "missing": missing, "waiting": waiting}
 
 
 def _missing(i: int, run: StateRun) -> dict[str, Any]:

@@ -29,8 +29,8 @@ async def _message(request: Request, kind: type[M], most: int) -> M:
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False, include_input=False)[0]
         where = ".".join(map(str, first["loc"]))
-        said = first["msg"].removeprefix("Value error, ")
-        message = f"{where}: {said}" if where else said
+        reason = first["msg"].removeprefix("Value error, ")
+        message = f"{where}: {reason}" if where else reason
         raise Refused(
             400,
             "usage",

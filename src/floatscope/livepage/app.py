@@ -21,15 +21,17 @@ from ..report import embed
 from ..report.answers import Refused, route
 from ..report.guard import own_page
 from ..report.serve import ScenePage
+from ..trace import Trace
 from . import messages, prompts, scratch
 from .addresses import opened
 from .answers import Stream, download, posted
+from .changed import attention_at, head_difference
 from .export import code_of, exported, zipped
 from .host import ModelHost
 from .limits import LIMITS
 from .messages import plain
-from .run_stream import difference, streamed, wanted_of
-from .runs import Runs
+from .run_stream import controlled, difference, progressed, streamed, wanted_of
+from .runs import RunInfo, Runs
 
 _TYPES = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
 _SOURCES = "script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:"
@@ -54,14 +56,21 @@ class LivePage(ScenePage):
             route("/models", self.models),
             route("/history", self.history),
             route("/compare/{one}/{other}", self.compare),
+            route("/compare/{one}/{other}/{step:int}/{at:int}", self.compare_steps),
+            route(
+                "/compare/{one}/{other}/{step:int}/{at:int}/{layer:int}/{head:int}",
+                self.compare_heads,
+            ),
             route("/trace/{run}", self.trace),
             posted("/run", messages.Run, self.run),
             posted("/tokens", messages.Tokens, self.tokens),
             posted("/candidates", messages.Candidates, self.candidates),
             posted("/pattern", messages.Pattern, self.pattern),
-            posted("/python", messages.OneRun, self.python),
+            posted("/rank", messages.Rank, self.rank),
+            posted("/control", messages.RunReference, self.control),
+            posted("/python", messages.RunReference, self.python),
             posted("/export", messages.Export, self.export),
-            posted("/forget", messages.Several, self.forget),
+            posted("/forget", messages.RunReferences, self.forget),
             posted("/state", messages.State, self.state, LIMITS["state_chars"]),
         ]
 
@@ -114,55 +123,97 @@ class LivePage(ScenePage):
         return self.runs.history()
 
     async def compare(self, request: Request) -> dict[str, Any]:
-        one, other = (self.runs[request.path_params[name]].run for name in ("one", "other"))
-        return await asyncio.to_thread(difference, self.runs, other, one, 0)
+        first, other = (self.runs[request.path_params[name]].run for name in ("one", "other"))
+        return await asyncio.to_thread(difference, self.runs, other, first, 0)
+
+    async def compare_steps(self, request: Request) -> dict[str, Any]:
+        return await asyncio.to_thread(attention_at, *self._two_steps(request))
+
+    async def compare_heads(self, request: Request) -> dict[str, Any]:
+        traces, params = self._two_steps(request), request.path_params
+        where = [params["layer"], params["head"]]
+        for trace in traces[:2]:
+            sizes = trace.data["column_sum"].sizes
+            if where[0] >= sizes["layer"] or where[1] >= sizes["head"]:
+                raise KeyError(where)
+        return await asyncio.to_thread(head_difference, *traces, *where)
+
+    def _two_steps(self, request: Request) -> tuple[Trace, Trace, int, int]:
+        """Return two runs and a step of each; unknown ones raise KeyError."""
+        params = request.path_params
+        first, other = (self.runs.trace(params[name]) for name in ("one", "other"))
+        for trace, step in ((first, params["step"]), (other, params["at"])):
+            if step >= trace.n_steps:
+                raise KeyError(step)
+        return first, other, params["step"], params["at"]
 
     async def trace(self, request: Request) -> Response:
-        kept = self.runs[request.path_params["run"]]
-        content = await asyncio.to_thread(zipped, kept.path)
-        return download(content, "application/zip", f"{kept.run}.zarr.zip")
+        run_info = self.runs[request.path_params["run"]]
+        content = await asyncio.to_thread(zipped, run_info.path)
+        return download(content, "application/zip", f"{run_info.run}.zarr.zip")
 
-    async def forget(self, asked: messages.Several) -> dict[str, Any]:
-        return {"forgotten": self.runs.forget(asked.runs)}
+    async def forget(self, message: messages.RunReferences) -> dict[str, Any]:
+        return {"forgotten": self.runs.forget(message.runs)}
 
-    async def python(self, asked: messages.OneRun) -> dict[str, Any]:
-        return {"code": code_of(self.runs[asked.run])}
+    async def python(self, message: messages.RunReference) -> dict[str, Any]:
+        return {"code": code_of(self._trained(message.run))}
 
-    async def export(self, asked: messages.Export) -> Response:
-        every = [self.runs[run] for run in dict.fromkeys(asked.runs)]
-        names = [f"{one.name} ({one.run})" if len(every) > 1 else one.name for one in every]
-        title = asked.title or f"Floatscope: {every[0].title}"
-        traces = [self.runs.trace(one.run) for one in every]
-        text = await asyncio.to_thread(exported, traces, names, title)
+    async def export(self, message: messages.Export) -> Response:
+        chosen_runs = [self.runs[run] for run in dict.fromkeys(message.runs)]
+        names = [
+            f"{run.name} ({run.run})" if len(chosen_runs) > 1 else run.name for run in chosen_runs
+        ]
+        title = message.title or f"Floatscope: {chosen_runs[0].title}"
+        traces = [self.runs.trace(run.run) for run in chosen_runs]
+        edits = [[str(touch["text"]) for touch in run.touches] for run in chosen_runs]
+        text = await asyncio.to_thread(exported, traces, names, edits, title)
         return download(text.encode(), "text/html; charset=utf-8", "floatscope.html")
 
-    async def state(self, asked: messages.State) -> dict[str, Any]:
-        return opened(asked, self.hosts.values())
+    async def state(self, message: messages.State) -> dict[str, Any]:
+        return opened(message, self.hosts.values())
 
     # What needs a model
 
-    async def run(self, asked: messages.Run) -> Response:
-        wanted = wanted_of(asked, self.runs)
-        return Stream(streamed(self._host(wanted["model"]), self.runs, wanted))
+    async def run(self, message: messages.Run) -> Response:
+        request = wanted_of(message, self.runs)
+        return Stream(streamed(self._host(request["model"]), self.runs, request))
 
-    async def tokens(self, asked: messages.Tokens) -> dict[str, Any]:
-        job = {"kind": "tokens", "prompt": plain(asked.prompt), "length": asked.length}
-        return await self._answer(self._host(asked.model), job)
+    async def tokens(self, message: messages.Tokens) -> dict[str, Any]:
+        job = {"kind": "tokens", "prompt": plain(message.prompt), "length": message.length}
+        return await self._answer(self._host(message.model), job)
 
-    async def candidates(self, asked: messages.Candidates) -> dict[str, Any]:
-        return await self._closer("candidates", asked)
+    async def candidates(self, message: messages.Candidates) -> dict[str, Any]:
+        return await self._closer("candidates", message)
 
-    async def pattern(self, asked: messages.Pattern) -> dict[str, Any]:
-        return await self._closer("pattern", asked)
+    async def pattern(self, message: messages.Pattern) -> dict[str, Any]:
+        return await self._closer("pattern", message)
 
     async def _closer(
-        self, kind: str, asked: messages.Candidates | messages.Pattern
+        self, kind: str, message: messages.Candidates | messages.Pattern
     ) -> dict[str, Any]:
-        kept = self.runs[asked.run]
-        if asked.step >= kept.steps:
-            raise KeyError(asked.step)
-        job = {**kept.job(), **plain(asked), "kind": kind}
-        return await self._answer(self._host(kept.model), job)
+        return await self._answer(*self._job(kind, message))
+
+    async def rank(self, message: messages.Rank) -> Response:
+        host, job = self._job("rank", message)
+        return Stream(progressed(host, job))
+
+    async def control(self, message: messages.RunReference) -> Response:
+        return Stream(controlled(self.hosts, self.runs, self._trained(message.run)))
+
+    def _job(
+        self, kind: str, message: messages.Candidates | messages.Pattern | messages.Rank
+    ) -> tuple[ModelHost, dict[str, Any]]:
+        """Return the host of a run's model, and the job that looks at one of the run's steps."""
+        run_info = self._trained(message.run)
+        if message.step >= run_info.steps:
+            raise KeyError(message.step)
+        return self._host(run_info.model), {**run_info.job(), **plain(message), "kind": kind}
+
+    def _trained(self, run: str) -> RunInfo:
+        """Return a run, unless its network is an untrained control, which is read and not asked."""
+        run_info = self.runs[run]
+        run_info.require_trained()
+        return run_info
 
     async def _answer(self, host: ModelHost, job: dict[str, Any]) -> dict[str, Any]:
         """Run a job without steps, and return its single answer."""

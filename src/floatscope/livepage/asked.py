@@ -20,7 +20,7 @@ from ..instrument import Model
 from ..trace import readable
 from .limits import LIMITS
 from .prompts import prompt_of
-from .touches import Touched, together, touched
+from .touches import AppliedEdit, together, touched
 
 _GROUPS = 3  # of queries: masked, revealed, prompt
 
@@ -42,30 +42,32 @@ def sampler_of(model: Model, message: Mapping[str, Any] | None) -> AnySampler:
         message = {"name": default_name(model), "settings": {"length": LENGTH}}
     name = message["name"]
     cls = SAMPLERS.named(name)
-    known: dict[str, Any] = {f.name: f.type for f in fields(cls)}
+    field_types: dict[str, Any] = {f.name: f.type for f in fields(cls)}
     settings = {}
     for key, value in message.get("settings", {}).items():
-        kind, _ = KINDS.get(known.get(key), ("", False))
+        kind, _ = KINDS.get(field_types.get(key), ("", False))
         if not kind:
-            there = [n for n, t in known.items() if t in KINDS]
-            raise UsageError(f"{name} has no setting {key!r:.60}", f"It has: {', '.join(there)}.")
+            setting_names = [n for n, t in field_types.items() if t in KINDS]
+            raise UsageError(
+                f"{name} has no setting {key!r:.60}", f"It has: {', '.join(setting_names)}."
+            )
         try:
-            settings[key] = TypeAdapter(known[key]).validate_python(value, strict=True)
+            settings[key] = TypeAdapter(field_types[key]).validate_python(value, strict=True)
         except ValidationError:
             remedy = f"Give a {_WORDS[kind]}."
             raise UsageError(f"{name}: {key} = {value!r:.60}", remedy) from None
     sampler: AnySampler = cls(**settings)
     sampler.check(model)
-    for what, number in (("length", sampler.length), ("steps", max_steps(model, sampler))):
-        if number > LIMITS[what]:
+    for limit_name, number in (("length", sampler.length), ("steps", max_steps(model, sampler))):
+        if number > LIMITS[limit_name]:
             raise UsageError(
-                f"{name}: {number} for {what}, and the page shows at most {LIMITS[what]}",
+                f"{name}: {number} for {limit_name}, and the page shows at most {LIMITS[limit_name]}",
                 "Choose fewer, or use floatscope trace.",
             )
     return sampler
 
 
-class Asked:
+class ParsedRun:
     """A run's prompt, sampler and edits, as the model takes them."""
 
     def __init__(self, model: Model, job: Mapping[str, Any]) -> None:
@@ -84,7 +86,7 @@ class Asked:
                     f"a touch at step {touch['step']} of {total}",
                     f"Choose one from 0 to {total - 1}.",
                 )
-        self.touched: list[Touched] = touched(
+        self.touched: list[AppliedEdit] = touched(
             *(model, self.encoded, job.get("touches", ()), self.sampler.length)
         )
         self.intervention = together(self.touched)

@@ -1,4 +1,8 @@
-"""Compare two runs of one prompt from their traces: tokens, order, answer, attention."""
+"""Compare two runs of one prompt from their traces: tokens, order, answer, attention.
+
+Attention is compared as the traces hold it, in float32, before anything is rounded for the page. The
+distance of two heads at a step is ½ Σ |share − share'| over keys, between 0 and 1.
+"""
 
 from typing import Any
 
@@ -6,7 +10,7 @@ import numpy as np
 from jaxtyping import Float
 
 from ..errors import UsageError
-from ..scenes.codec import pack_log
+from ..scenes.codec import pack_signed
 from ..sequences.decoding import Change
 from ..trace import Trace
 
@@ -14,33 +18,82 @@ from ..trace import Trace
 def changed(before: Trace, after: Trace, run: str, step: int) -> dict[str, Any]:
     """Compare `after` with `before`, which is called `run`; attention is compared from `step` on."""
     start = int(before.info["prompt_length"])
-    was, now = before.canvas.values, after.canvas.values
-    if start != int(after.info["prompt_length"]) or (was[0, :start] != now[0, :start]).any():
+    was, canvas_after = before.canvas.values, after.canvas.values
+    _require_one_prompt(before, after)
+    words = [[str(t) for t in trace.data["final_token"].values] for trace in (before, after)]
+    size = max(was.shape[1], canvas_after.shape[1])
+    ends = [_wide(ids[-1], size) for ids in (was, canvas_after)]
+    orders = [_order(trace, size) for trace in (before, after)]
+    tokens = [
+        {"position": p, **{n: _at(words[i], p) for i, n in enumerate(("was", "is"))}}
+        for p in range(start, size)
+        if ends[0][p] != ends[1][p]
+    ]
+    order = [
+        {"position": p, "was": orders[0][p], "is": orders[1][p]}
+        for p in range(start, size)
+        if orders[0][p] != orders[1][p]
+    ]
+    attention = _attention(before, after, step)
+    moved = attention is not None and max(attention["distance"]) > attention["resolution"]
+    first = _first(was, canvas_after)
+    return {
+        "run": run,
+        "step": step,
+        "tokens": tokens,
+        "order": order,
+        "answer": {"was": before.text, "is": after.text, "same": before.text == after.text},
+        "first": first,
+        "attention": attention,
+        "same": first is None and not order and not moved and before.text == after.text,
+    }
+
+
+def attention_at(before: Trace, after: Trace, step: int, other: int) -> dict[str, Any]:
+    """Compare the attention of `before` at a step with that of `after` at another.
+
+    `difference` is the share in `after` minus that in `before`, for every layer and, in the last row, for
+    the mean over layers; heads are averaged. Models of different sizes have the last row alone, and no
+    distance.
+    """
+    _require_one_prompt(before, after)
+    shares = _shares(before, step), _shares(after, other)
+    means = [share.mean((0, 1))[None] for share in shares]
+    alike = shares[0].shape[:2] == shares[1].shape[:2]
+    if alike:
+        by_layer = [share.mean(1) for share in shares]
+        means = [np.concatenate(pair) for pair in zip(by_layer, means, strict=True)]
+    answer: dict[str, Any] = {"steps": [step, other], "resolution": _resolution(before, after)}
+    answer["difference"] = pack_signed(np.subtract(*_aligned(*means[::-1])))
+    if alike:
+        distance = _distance(*shares)
+        layer, head = np.unravel_index(distance.argmax(), distance.shape)
+        top = {"layer": int(layer), "head": int(head), "distance": float(distance.max())}
+        answer["distance"] = float(distance.mean())
+        answer["layers"] = [float(value) for value in distance.mean(1)]
+        answer["top"] = top
+    return answer
+
+
+def head_difference(
+    before: Trace, after: Trace, step: int, other: int, layer: int, head: int
+) -> dict[str, Any]:
+    """Return one head's share in `after` at a step minus that in `before`."""
+    _require_one_prompt(before, after)
+    was, share_after = (
+        _shares(*position)[layer, head] for position in ((before, step), (after, other))
+    )
+    return {"difference": pack_signed(np.subtract(*_aligned(share_after[None], was[None])))}
+
+
+def _require_one_prompt(before: Trace, after: Trace) -> None:
+    start = int(before.info["prompt_length"])
+    prompts = [trace.canvas.values[0, :start] for trace in (before, after)]
+    if start != int(after.info["prompt_length"]) or (prompts[0] != prompts[1]).any():
         raise UsageError(
             "the two runs have different prompts, or different tokens of them",
             "Compare runs of one prompt in models with one tokenizer.",
         )
-    words = [[str(t) for t in trace.data["final_token"].values] for trace in (before, after)]
-    size = max(was.shape[1], now.shape[1])
-    ends = [_wide(ids[-1], size) for ids in (was, now)]
-    orders = [_order(trace, size) for trace in (before, after)]
-    return {
-        "run": run,
-        "step": step,
-        "tokens": [
-            {"position": p, **{n: _at(words[i], p) for i, n in enumerate(("was", "is"))}}
-            for p in range(start, size)
-            if ends[0][p] != ends[1][p]
-        ],
-        "order": [
-            {"position": p, "was": orders[0][p], "is": orders[1][p]}
-            for p in range(start, size)
-            if orders[0][p] != orders[1][p]
-        ],
-        "answer": {"was": before.text, "is": after.text, "same": before.text == after.text},
-        "first": _first(was, now),
-        "attention": _attention(before, after, step),
-    }
 
 
 def _wide(ids: np.ndarray, size: int) -> np.ndarray:
@@ -70,28 +123,46 @@ def _first(was: np.ndarray, now: np.ndarray) -> int | None:
 
 
 def _attention(before: Trace, after: Trace, step: int) -> dict[str, Any] | None:
-    """Return the distance between the shares of all keys: half the sum of differences, 0 … 1."""
+    """Return the distance at every step that both runs have, and the largest change of a key's share."""
     shapes = [trace.data["column_sum"].shape[2:4] for trace in (before, after)]
     common = range(step, min(before.n_steps, after.n_steps))
     if shapes[0] != shapes[1] or not len(common):
         return None
-    parts = [_distance(before, after, t) for t in common]  # (layer, head) each
+    distances, largest = [], 0.0
+    for number in common:
+        shares = _shares(before, number), _shares(after, number)
+        distances.append(float(_distance(*shares).mean()))
+        means = _aligned(*(share.mean((0, 1)) for share in shares))
+        largest = max(largest, float(np.abs(np.subtract(*means)).max()))
     return {
         "steps": list(common),
-        "distance": [float(part.mean()) for part in parts],
-        "heads": pack_log(np.mean(parts, axis=0)),
+        "distance": distances,
+        "most": largest,
+        "resolution": _resolution(before, after),
     }
 
 
-def _distance(before: Trace, after: Trace, step: int) -> Float[np.ndarray, "layer head"]:
-    one, other = (
-        np.nan_to_num(
-            Trace(trace.data.isel(step=[step]))
-            .mass.transpose("step", "layer", "head", "key")[0]
-            .values
-        )
-        for trace in (before, after)
-    )
-    size = max(one.shape[-1], other.shape[-1])
-    one, other = (np.pad(x, ((0, 0), (0, 0), (0, size - x.shape[-1]))) for x in (one, other))
-    return np.abs(one - other).sum(-1) / 2
+def _resolution(*traces: Trace) -> float:
+    """Return the distance that rounding alone may give: shares sum to 1, each as exact as it is stored."""
+    return max(float(np.finfo(trace.data["column_sum"].dtype).eps) for trace in traces)
+
+
+def _shares(trace: Trace, step: int) -> Float[np.ndarray, "layer head key"]:
+    """Return the share of every key at a step; 0 where a key is not there yet."""
+    mass = Trace(trace.data.isel(step=[step])).mass.transpose("step", "layer", "head", "key")
+    return np.nan_to_num(mass[0].values)
+
+
+def _aligned(*shares: np.ndarray) -> list[np.ndarray]:
+    """Pad the last dimension to the longest."""
+    size = max(share.shape[-1] for share in shares)
+    return [
+        np.pad(share, [(0, 0)] * (share.ndim - 1) + [(0, size - share.shape[-1])])
+        for share in shares
+    ]
+
+
+def _distance(
+    was: Float[np.ndarray, "layer head key"], now: Float[np.ndarray, "layer head _"]
+) -> Float[np.ndarray, "layer head"]:
+    return np.abs(np.subtract(*_aligned(now, was))).sum(-1) / 2

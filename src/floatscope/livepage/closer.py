@@ -24,18 +24,18 @@ from ..recording.finished import TraceStep
 from ..recording.pattern import head_weights
 from ..scenes.codec import pack_log
 from ..trace import Trace
-from .asked import Asked
+from .asked import ParsedRun
 
 
-class _Enough(Exception):
+class _StepReached(Exception):
     """Raised when the requested step has been computed."""
 
 
 class Step:
     """One step of a finished run, to be computed again."""
 
-    def __init__(self, model: Model, asked: Asked, path: str, step: int) -> None:
-        self.model, self.asked, self.step = model, asked, step
+    def __init__(self, model: Model, parsed: ParsedRun, path: str, step: int) -> None:
+        self.model, self.asked, self.step = model, parsed, step
         self.trace = Trace.load(path, lazy=True)
         if step >= self.trace.n_steps:
             raise UsageError(
@@ -47,7 +47,7 @@ class Step:
         self.prompt_length = int(self.trace.info["prompt_length"])
 
     @torch.inference_mode()
-    def again(self, around: "Callable[[State | None], Any]") -> None:
+    def rerun_step(self, around: "Callable[[State | None], Any]") -> None:
         """Run the step's forward inside `around(state)`; a causal model with edits repeats earlier steps."""
         model = self.model
         if self.asked.intervention is None:
@@ -57,16 +57,16 @@ class Step:
             with attention_hook.lock_network(model.net), around(None):
                 model.forward(ids, last, visible)
             return
-        watcher = _Until(self.step, around)
+        watcher = _StopAtStep(self.step, around)
         try:
             with self.asked.under(model), attention_hook.lock_network(model.net):
                 decode(model, [self.asked.encoded], self.asked.sampler, watcher, None, "auto")
-        except _Enough:
+        except _StepReached:
             return
         raise UsageError(f"the run has no step {self.step}", "Choose one of its own.")
 
 
-class _Until(Watcher):
+class _StopAtStep(Watcher):
     def __init__(self, step: int, around: "Callable[[State | None], Any]") -> None:
         self.step, self.around = step, around
 
@@ -80,7 +80,7 @@ class _Until(Watcher):
 
     def stepped(self, state: State, canvas: Tensor, confidence: Tensor) -> None:
         if state.step == self.step:
-            raise _Enough
+            raise _StepReached
 
 
 # Candidates
@@ -101,7 +101,7 @@ def candidates(step: Step, position: int, top: int) -> dict[str, Any]:
     order = by_layer[-1].topk(top).indices
     ids = [int(i) for i in order]
     texts = model.token_texts(ids)
-    best = [int(one.argmax()) for one in by_layer]
+    best = [int(chances.argmax()) for chances in by_layer]
     spelled = model.token_texts(best)
     return {
         "step": step.step,
@@ -114,10 +114,14 @@ def candidates(step: Step, position: int, top: int) -> dict[str, Any]:
         "layers": [
             {
                 "layer": layer,
-                "best": {"id": best[layer], "text": spelled[layer], "p": float(one[best[layer]])},
-                "p": [float(one[i]) for i in ids],
+                "best": {
+                    "id": best[layer],
+                    "text": spelled[layer],
+                    "p": float(chances[best[layer]]),
+                },
+                "p": [float(chances[i]) for i in ids],
             }
-            for layer, one in enumerate(by_layer)
+            for layer, chances in enumerate(by_layer)
         ],
     }
 
@@ -147,11 +151,11 @@ def _readings(step: Step, row: int) -> list[Float[Tensor, " v"]]:
             for hook in hooks:
                 hook.remove()
 
-    step.again(around)
+    step.rerun_step(around)
     assert readout is not None  # proven
     chances = []
-    for one in rows:
-        logits = readout(one[None])[0]
+    for hidden in rows:
+        logits = readout(hidden[None])[0]
         logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
         if model.mask_id is not None:
             logits[model.mask_id] = -torch.inf
@@ -165,18 +169,18 @@ def _readings(step: Step, row: int) -> list[Float[Tensor, " v"]]:
 def pattern(step: Step, layer: int, head: int, position: int | None) -> dict[str, Any]:
     """Return the complete matrix of a head at a step, or the row that predicts a position."""
     model, size = step.model, len(step.ids)
-    for what, number, there in (("layer", layer, model.n_layers), ("head", head, model.n_heads)):
-        if number >= there:
-            raise UsageError(f"no {what} {number}: there are {there}", f"From 0 to {there - 1}.")
-    found = np.full((size, size), np.nan, np.float32)
+    for kind, number, count in (("layer", layer, model.n_layers), ("head", head, model.n_heads)):
+        if number >= count:
+            raise UsageError(f"no {kind} {number}: there are {count}", f"From 0 to {count - 1}.")
+    matrix = np.full((size, size), np.nan, np.float32)
 
     def look(call: attention_hook.Call, proceed: attention_hook.Proceed) -> Tensor:
         if call.layer == layer:
             weights = head_weights(call, head)  # (rows of this forward, keys so far)
             part = weights.float().cpu().numpy()
             first = part.shape[1] - part.shape[0]
-            found[first : first + len(part)] = 0  # a causal row gives nothing to what comes later
-            found[first : first + len(part), : part.shape[1]] = part
+            matrix[first : first + len(part)] = 0  # a causal row gives nothing to what comes later
+            matrix[first : first + len(part), : part.shape[1]] = part
         return proceed(call)
 
     @contextmanager
@@ -184,12 +188,12 @@ def pattern(step: Step, layer: int, head: int, position: int | None) -> dict[str
         with attention_hook.attach(model.net, look, innermost=True):
             yield
 
-    step.again(around)
+    step.rerun_step(around)
     tokens = model.token_texts(step.ids.tolist())
     answer = {"size": size, "layer": layer, "head": head, "step": step.step, "shift": model.shift}
     if position is None:
-        return {**answer, "tokens": tokens, "pattern": pack_log(found)}
+        return {**answer, "tokens": tokens, "pattern": pack_log(matrix)}
     row = position - model.shift
     if not 0 <= row < size:
         raise UsageError(f"no row predicts position {position} at this step", "Choose another.")
-    return {**answer, "position": position, "row": pack_log(found[row])}
+    return {**answer, "position": position, "row": pack_log(matrix[row])}

@@ -1,16 +1,20 @@
 """Runs to take away: a trace as one file, several runs as one offline page, a run as lines of Python."""
 
+import html
 import io
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
-from ..report.embed import viewer_page
+from ..errors import UsageError
+from ..report.embed import fragment, page
 from ..scenes.pack import scene_of
 from ..trace import Trace
 from . import prompts
+from .changed import changed
 from .limits import KEEP
-from .runs import Kept
+from .runs import RunInfo
 
 _BUDGET = 3_000_000  # characters of a run on an exported page
 
@@ -25,17 +29,77 @@ def zipped(store: Path) -> bytes:
     return buffer.getvalue()
 
 
-def exported(traces: Sequence[Trace], names: Sequence[str], title: str) -> str:
-    """Return one offline page with the viewer; runs of one prompt are shown side by side."""
+def exported(
+    traces: Sequence[Trace], names: Sequence[str], edits: Sequence[Sequence[str]], title: str
+) -> str:
+    """Return one offline page with the viewer; runs of one prompt are shown side by side.
+
+    Below the viewer stand the edits of every run, and what changed between the first two.
+    """
     scenes = []
     for trace, name in zip(traces, names, strict=True):
         scene = scene_of(trace, budget=_BUDGET)
         scene["model"]["model"] = name
         scenes.append(scene)
-    return viewer_page(scenes, title)
+    listed = _listed_edits(names, edits)
+    compared = _what_changed(traces, names) if len(traces) > 1 else ""
+    return page(title, fragment(scenes, name="viewer", keys=True) + listed + compared)
 
 
-def code_of(run: Kept) -> str:
+def _listed_edits(names: Sequence[str], edits: Sequence[Sequence[str]]) -> str:
+    pairs = [
+        (name, edit) for name, run_edits in zip(names, edits, strict=True) for edit in run_edits
+    ]
+    if not pairs:
+        return ""
+    items = "".join(f"<li>{html.escape(name)}: {html.escape(edit)}</li>" for name, edit in pairs)
+    return f"<h2>Edits</h2>\n<ul>{items}</ul>\n"
+
+
+def _what_changed(traces: Sequence[Trace], names: Sequence[str]) -> str:
+    """Write the comparison of the first two runs as HTML; "" if they have different prompts."""
+    try:
+        comparison = changed(traces[0], traces[1], names[0], 0)
+    except UsageError:
+        return ""
+    lines = [f"{names[1]} against {names[0]}."]
+    if comparison["same"]:
+        lines += ["No change: the same tokens in the same order, and the same attention."]
+    else:
+        answer = comparison["answer"]
+        was, text_after = (repr(answer[key].strip()) for key in ("was", "is"))
+        lines += [
+            f"Answer: the same, {text_after}."
+            if answer["same"]
+            else f"Answer: {was} → {text_after}."
+        ]
+        tokens = [
+            f"position {t['position']}: {t['was']!r} → {t['is']!r}" for t in comparison["tokens"]
+        ]
+        lines += [f"Tokens: {'; '.join(tokens) or 'the same at every position'}."]
+        lines += [f"Order: {len(comparison['order'])} positions revealed at another step."]
+    title = "".join(f"<p>{html.escape(line)}</p>" for line in lines)
+    return f"<h2>What changed</h2>\n{title}{_attention_table(comparison['attention'])}\n"
+
+
+def _attention_table(attention: Mapping[str, Any] | None) -> str:
+    if attention is None:
+        return ""
+    resolution = attention["resolution"]
+    rows = "".join(
+        f"<tr><td>{step}</td><td>{_percent(distance, resolution)}</td></tr>"
+        for step, distance in zip(attention["steps"], attention["distance"], strict=True)
+    )
+    about = "Attention that moved: ½ Σ |share − share′| over keys, mean over layers and heads."
+    head = '<tr><th scope="col">step</th><th scope="col">moved</th></tr>'
+    return f"<p>{about}</p><table><thead>{head}</thead><tbody>{rows}</tbody></table>"
+
+
+def _percent(distance: float, resolution: float) -> str:
+    return "no change" if distance <= resolution else f"{100 * distance:.3g} %"
+
+
+def code_of(run: RunInfo) -> str:
     """The lines that repeat a run: prompt, sampler and touches, as they were.
 
     They run as given where the package and the model are: `trace` is the run's."""

@@ -25,7 +25,7 @@ _FINAL = {"done", "error", "cancelled", "answer"}
 Event = dict[str, Any] | bytes  # a step goes through as it came
 
 
-class Crew:
+class ModelHosts:
     """The models of one page, which share a machine."""
 
     def __init__(self) -> None:
@@ -58,10 +58,10 @@ class ModelHost:
         spec: str,
         options: dict[str, Any],
         *,
-        crew: Crew | None = None,
+        crew: ModelHosts | None = None,
         make_worker: Callable[[], Child] | None = None,
     ) -> None:
-        self.crew = crew or Crew()
+        self.crew = crew or ModelHosts()
         self.id, self.spec, self.options = model_id, spec, options
         self.state, self.error = "loading", {"kind": "", "message": "", "remedy": ""}
         self.facts: dict[str, Any] = {}
@@ -76,12 +76,12 @@ class ModelHost:
 
     def about(self) -> dict[str, Any]:
         """Return what the page shows of the model."""
-        known = {"id": self.id, "spec": self.spec, "state": self.state, "queue": len(self._line)}
-        return {**known, **self.error, **self.facts}
+        status = {"id": self.id, "spec": self.spec, "state": self.state, "queue": len(self._line)}
+        return {**status, **self.error, **self.facts}
 
     @property
     def layout(self) -> str:
-        """How the model is asked a question."""
+        """The prompt layout of the model."""
         return str(self.facts.get("layout") or layout_of(self.spec))
 
     # The process
@@ -160,9 +160,9 @@ class ModelHost:
                 f"{len(self._line)} requests wait for {self.spec}",
                 "Wait, and try again.",
             )
-        ticket, told = _Ticket(), None
+        ticket, last_place = _Ticket(), None
         self._line.append(ticket)
-        begun = False
+        started = False
         try:
             while self._line[0] is not ticket or self.state != "ready":
                 if self.state == "failed":
@@ -170,21 +170,21 @@ class ModelHost:
                 why = "busy" if self.state == "ready" else "loading"
                 place = (self._line.index(ticket), why)
                 changed = self._changed
-                if place != told:
-                    told = place
+                if place != last_place:
+                    last_place = place
                     yield {"event": "queued", "place": place[0], "why": why}
                 await changed.wait()
             self._job = next(self._numbers)
             while not self._inbox.empty():  # of a job whose worker died
                 self._inbox.get_nowait()
-            begun = True
+            started = True
             self.send({**job, "job": self._job, worker.SHARE: self.crew.begins(self)})
             async for event in self._heard_of(self._job):
                 if isinstance(event, dict) and event["event"] in _FINAL:
-                    begun = False
+                    started = False
                 yield event
         finally:
-            if begun:  # nobody listens any more: it ends, and the line waits for that
+            if started:  # nobody listens any more: it ends, and the line waits for that
                 task = asyncio.ensure_future(self._drain(ticket, self._job))
                 self._draining.add(task)
                 task.add_done_callback(self._draining.discard)

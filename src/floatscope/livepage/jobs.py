@@ -20,11 +20,14 @@ from ..instrument import Model
 from ..models import attention_hook
 from ..registry import dashed
 from ..sequences.prompt import Encoded
+from ..trace import Trace
 from . import closer
-from .asked import KINDS, LENGTH, Asked, sampler_of
+from .asked import KINDS, LENGTH, ParsedRun, sampler_of
+from .control import controlled
 from .prompts import prompt_of
-from .streaming import Telling
-from .touches import Touched
+from .rank import ranked
+from .streaming import StreamingRecorder
+from .touches import AppliedEdit
 
 Job = Mapping[str, Any]
 # One core is left for the server and the browser. A thread that is kept from its core holds up all others:
@@ -48,10 +51,10 @@ def facts(model: Model, layout: str) -> dict[str, Any]:
         )
     default = default_sampler(model)
     generate_once(model)
-    known = ("fingerprint", "family", "direction", "layers", "heads", "parameters", "dtype")
+    fact_names = ("fingerprint", "family", "direction", "layers", "heads", "parameters", "dtype")
     return {
         "name": model.name,
-        **{name: model.facts[name] for name in known},
+        **{name: model.facts[name] for name in fact_names},
         "diffusion": model.is_diffusion,
         "context": model.context,
         "vocabulary": model.vocab_size,
@@ -74,7 +77,7 @@ def generate_once(model: Model) -> None:
     prompt = Encoded((0,) * 8, ("prompt",) * 8)
     with (
         attention_hook.lock_network(model.net),
-        Telling(model, prompt, sampler, lambda event: None) as watcher,
+        StreamingRecorder(model, prompt, sampler, lambda event: None) as watcher,
     ):
         decode(model, [prompt], sampler, watcher, None, "auto")
 
@@ -108,17 +111,17 @@ def _sampler(name: str, model: Model) -> dict[str, Any]:
 
 def run(model: Model, job: Job, tell: Tell) -> dict[str, Any]:
     """Decode, sending an event per step, and save the trace at the job's path."""
-    asked = Asked(model, job)
-    sampler = asked.sampler
-    with asked.under(model), attention_hook.lock_network(model.net):
-        watcher = Telling(model, asked.encoded, sampler, tell)
-        described = list(asked.intervention.describe().split(" + ")) if asked.intervention else []
+    parsed = ParsedRun(model, job)
+    sampler = parsed.sampler
+    with parsed.under(model), attention_hook.lock_network(model.net):
+        watcher = StreamingRecorder(model, parsed.encoded, sampler, tell)
+        described = list(parsed.intervention.describe().split(" + ")) if parsed.intervention else []
         tell(
             {
                 "event": "started",
-                "sampler": {**_said(sampler), "text": sampler.describe()},
-                "touches": [one.text for one in asked.touched],
-                "code": _code(sampler, asked.touched),
+                "sampler": {**_sampler_fields(sampler), "text": sampler.describe()},
+                "touches": [edit.text for edit in parsed.touched],
+                "code": _code(sampler, parsed.touched),
                 "total": watcher.total,
                 "size": watcher.size,
                 "scene": watcher.header(described),
@@ -126,11 +129,11 @@ def run(model: Model, job: Job, tell: Tell) -> dict[str, Any]:
         )
         watcher.began = time.monotonic()
         with watcher:
-            decodings = decode(model, [asked.encoded], sampler, watcher, None, "auto")
+            decodings = decode(model, [parsed.encoded], sampler, watcher, None, "auto")
         seconds = time.monotonic() - watcher.began
         (trace,) = watcher.traces(decodings)
     trace.save(job["path"])
-    start = len(asked.encoded.ids)
+    start = len(parsed.encoded.ids)
     answer = [int(i) for i in decodings[0].canvas[-1, start:]]
     return {
         "event": "done",
@@ -150,22 +153,22 @@ def _size(path: str) -> int:
     return sum(file.stat().st_size for file in Path(path).rglob("*") if file.is_file())
 
 
-def _said(sampler: AnySampler) -> dict[str, Any]:
+def _sampler_fields(sampler: AnySampler) -> dict[str, Any]:
     """Return the sampler's settings as values for the page's input fields."""
     settings = {f.name: getattr(sampler, f.name) for f in fields(sampler) if f.type in KINDS}
     return {"name": dashed(type(sampler).__name__), "settings": settings}
 
 
-def _code(sampler: AnySampler, every: list[Touched]) -> dict[str, Any]:
-    own = type(sampler).__module__.startswith("floatscope.decode.")
+def _code(sampler: AnySampler, edits: list[AppliedEdit]) -> dict[str, Any]:
+    is_builtin = type(sampler).__module__.startswith("floatscope.decode.")
     name = dashed(type(sampler).__name__)
-    made = sampler.describe()
-    if not own:
-        made = f'SAMPLERS["{name}"]{made.removeprefix(type(sampler).__name__)}'
+    call = sampler.describe()
+    if not is_builtin:
+        call = f'SAMPLERS["{name}"]{call.removeprefix(type(sampler).__name__)}'
     return {
-        "sampler": f"fs.samplers.{made}" if own else made,
-        "own": own,
-        "interventions": [line for one in every for line in one.code],
+        "sampler": f"fs.samplers.{call}" if is_builtin else call,
+        "own": is_builtin,
+        "interventions": [line for edit in edits for line in edit.code],
     }
 
 
@@ -186,14 +189,50 @@ def tokens(model: Model, job: Job, tell: Tell) -> dict[str, Any]:
 
 def candidates(model: Model, job: Job, tell: Tell) -> dict[str, Any]:
     """Return the candidates for a position at a step of a run."""
-    step = closer.Step(model, Asked(model, job), job["path"], job["step"])
+    step = closer.Step(model, ParsedRun(model, job), job["path"], job["step"])
     return {"event": "answer", **closer.candidates(step, job["position"], job["top"])}
 
 
 def pattern(model: Model, job: Job, tell: Tell) -> dict[str, Any]:
     """Return a head's pattern at a step of a run."""
-    step = closer.Step(model, Asked(model, job), job["path"], job["step"])
+    step = closer.Step(model, ParsedRun(model, job), job["path"], job["step"])
     return {"event": "answer", **closer.pattern(step, job["layer"], job["head"], job.get("row"))}
+
+
+def rank(model: Model, job: Job, tell: Tell) -> dict[str, Any]:
+    """Return layers and heads by their effect on a token; tell how many layers are done."""
+    ParsedRun(model, job)
+
+    def progress(done: int, of: int) -> None:
+        tell({"event": "progress", "done": done, "of": of})
+
+    trace = Trace.load(job["path"], lazy=True)
+    where = (job["step"], job["position"], progress)
+    with attention_hook.lock_network(model.net):
+        return {"event": "answer", **ranked(model, trace, job.get("touches", ()), *where)}
+
+
+def control(model: Model, job: Job, tell: Tell) -> dict[str, Any]:
+    """Trace a run's canvases in the untrained control of the model, and save that at the path `to`."""
+    parsed = ParsedRun(model, job)
+    if parsed.touched:
+        raise UsageError(
+            "the control reads runs without edits", "Show the run that this branch left."
+        )
+    tell({"event": "progress", "done": 0, "of": 1})
+    origin = Trace.load(job["path"], lazy=True)
+    started = time.monotonic()
+    trace = controlled(model, origin, parsed.encoded, parsed.sampler)
+    trace.save(job["to"])
+    return {
+        "event": "done",
+        "answer": trace.text,
+        "steps": trace.n_steps,
+        "seconds": round(time.monotonic() - started, 4),
+        "bytes": _size(job["to"]),
+        "name": str(trace.info["model"]),
+        "fingerprint": str(trace.info["fingerprint"]),
+    }
 
 
 JOBS: dict[str, Callable[[Model, Job, Tell], dict[str, Any]]] = {
@@ -201,4 +240,6 @@ JOBS: dict[str, Callable[[Model, Job, Tell], dict[str, Any]]] = {
     "tokens": tokens,
     "candidates": candidates,
     "pattern": pattern,
+    "rank": rank,
+    "control": control,
 }

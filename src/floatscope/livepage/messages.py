@@ -56,8 +56,8 @@ class Prompt(Message):
             raise ValueError("the world's layout has a question, no instruction and no chat form")
         if self.text is not None and (self.passages or self.gold is not None or self.instruction):
             raise ValueError("passages, gold and instruction belong to a question")
-        whole = [self.text or "", self.question or "", self.instruction or "", *self.passages]
-        if sum(map(len, whole)) > LIMITS["prompt_chars"]:
+        texts = [self.text or "", self.question or "", self.instruction or "", *self.passages]
+        if sum(map(len, texts)) > LIMITS["prompt_chars"]:
             raise ValueError(f"the prompt has more than {LIMITS['prompt_chars']} characters")
         return self
 
@@ -107,19 +107,22 @@ class Value(_AttentionTouch):
     to: Literal["zero", "mean"] = "zero"
 
 
-class Cut(_AttentionTouch):
+class CutTouch(_AttentionTouch):
     kind: Literal["cut"]
     queries: _Names
     keys: _Names
 
 
-Touch = Annotated[Force | Remask | Ablate | Hide | Value | Cut, Field(discriminator="kind")]
+Touch = Annotated[Force | Remask | Ablate | Hide | Value | CutTouch, Field(discriminator="kind")]
 Touches = Annotated[list[Touch], Field(max_length=LIMITS["touches"])]
 
 
-class From(Message):
+class BranchOrigin(Message):
+    """The run that a branch leaves, and which of its edits (by index) the branch does not keep."""
+
     run: _RUN
     step: _Index
+    without: Annotated[list[_Index], Field(max_length=LIMITS["touches"])] | None = None
 
 
 class Run(Message):
@@ -131,7 +134,7 @@ class Run(Message):
     prompt: Prompt | None = None
     sampler: Sampler | None = None
     touches: Touches = []
-    origin: From | None = Field(default=None, alias="from")
+    origin: BranchOrigin | None = Field(default=None, alias="from")
 
     @model_validator(mode="after")
     def _whole(self) -> "Run":
@@ -144,7 +147,7 @@ class Run(Message):
 
 def _require_steps(touches: Touches) -> None:
     if any(touch.step is None for touch in touches):
-        raise ValueError("a touch needs its step, where there is no from")
+        raise ValueError("each touch needs a step unless `from` is given")
 
 
 class Tokens(Message):
@@ -168,11 +171,19 @@ class Pattern(Message):
     row: _Index | None = None
 
 
-class OneRun(Message):
+class Rank(Message):
+    """Which layers and heads matter for the token at a position, at a step of a run."""
+
+    run: _RUN
+    step: _Index
+    position: _Index
+
+
+class RunReference(Message):
     run: _RUN
 
 
-class Several(Message):
+class RunReferences(Message):
     runs: Annotated[list[_RUN], Field(min_length=1, max_length=1000)]
 
 

@@ -12,7 +12,7 @@ from ..errors import UsageError
 from ..models.pair import PAIR
 from ..report.loopback import LoopbackServer
 from .app import LivePage
-from .host import Crew, ModelHost
+from .host import ModelHost, ModelHosts
 from .prompts import PLAIN, WORLD
 from .runs import Runs
 from .worker import worker_thread
@@ -70,13 +70,13 @@ def live(*models: Any, port: int = 0, height: int = 900) -> Live:
             f"live takes loaded models, got {models!r:.80}",
             "Give one or more: fs.live(fs.load(…)).",
         )
-    crew = Crew()
+    crew = ModelHosts()
     hosts = [loaded(f"m{i}", model, crew) for i, model in enumerate(models)]
     page = LivePage(hosts, Runs("Floatscope live"), notebook=True)
     return Live(LoopbackServer(page, port), height)
 
 
-def loaded(model_id: str, model: Any, crew: Crew) -> ModelHost:
+def loaded(model_id: str, model: Any, crew: ModelHosts) -> ModelHost:
     """Return a host for a model of this process."""
     layout = WORLD if model.name in PAIR else PLAIN
     return ModelHost(

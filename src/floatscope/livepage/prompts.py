@@ -16,6 +16,8 @@ from ..tasks.templates import from_one
 from ..tasks.world import LEVELS, World
 from ..tasks.world.layout import prompt_parts
 
+# Without blocks and temperature, long texts of a small diffusion model repeat themselves.
+CONTINUATION = {"length": 64, "steps": 64, "block_length": 8, "temperature": 0.7}
 AUTO, PLAIN, WORLD = "auto", "plain", "world"
 
 
@@ -30,8 +32,8 @@ def settled(prompt: Mapping[str, Any], layout: str) -> dict[str, Any]:
         return {key: value for key, value in prompt.items() if key != "layout"}
     chosen = prompt.get("layout", AUTO)
     if chosen == AUTO:
-        own = not (prompt.get("instruction") or prompt.get("chat"))
-        chosen = WORLD if layout == WORLD and own else PLAIN
+        allows_own_layout = not (prompt.get("instruction") or prompt.get("chat"))
+        chosen = WORLD if layout == WORLD and allows_own_layout else PLAIN
     return {**prompt, "layout": chosen}
 
 
@@ -42,8 +44,10 @@ def prompt_of(message: Mapping[str, Any]) -> Prompt:
         return Prompt.plain(message["text"], chat=chat)
     question, passages, gold = message["question"], message.get("passages", []), message.get("gold")
     if message.get("layout") != WORLD:
-        more = {} if message.get("instruction") is None else {"instruction": message["instruction"]}
-        return Prompt.rag(question, passages, gold=gold, chat=chat, **more)
+        instruction = (
+            {} if message.get("instruction") is None else {"instruction": message["instruction"]}
+        )
+        return Prompt.rag(question, passages, gold=gold, chat=chat, **instruction)
     if not question.strip():
         raise UsageError("the question is empty", "Give one.")
     if gold is not None and gold >= len(passages):
@@ -77,9 +81,10 @@ def examples() -> list[dict[str, Any]]:
     """Return example prompts: questions of the synthetic world, and a text to continue."""
     shown = []
     for level, title in (("nine", "nine passages"), ("three", "three passages")):
-        (one,) = World().examples(LEVELS[level], 1, seed=3)
-        passages = [passage.text for passage in one.passages]
-        prompt = {"question": one.question, "passages": passages, "gold": one.gold}
+        (example,) = World().examples(LEVELS[level], 1, seed=3)
+        passages = [passage.text for passage in example.passages]
+        prompt = {"question": example.question, "passages": passages, "gold": example.gold}
         shown.append({"title": f"A question with {title}", "prompt": prompt})
     text = "The old lighthouse keeper climbed the stairs every evening to"
-    return [*shown, {"title": "A text to continue", "prompt": {"text": text}}]
+    prompt = {"text": text, "chat": False}  # it goes on where the text ends
+    return [*shown, {"title": "A text to continue", "prompt": prompt, "settings": CONTINUATION}]

@@ -13,6 +13,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+from ..report.answers import Refused
 from ..report.catalogue import Catalogue
 from ..trace import Trace
 from .scratch import Scratch
@@ -21,7 +22,7 @@ MOST_RUNS, MOST_BYTES = 64, 2_000_000_000
 
 
 @dataclass(frozen=True)
-class Kept:
+class RunInfo:
     """The description of a run, besides its trace."""
 
     run: str
@@ -41,6 +42,7 @@ class Kept:
     seconds: float
     bytes: int
     path: Path
+    control: bool = False  # of the untrained control
     at: float = field(default_factory=time.time)
 
     def job(self) -> dict[str, Any]:
@@ -54,6 +56,14 @@ class Kept:
             "path": str(self.path),
         }
 
+    def require_trained(self) -> None:
+        """Refuse a run of the untrained control where the model itself is needed."""
+        if self.control:
+            raise Refused(
+                *(400, "usage", f"{self.run} is of the untrained control, which is only compared"),
+                "Choose the run that it is compared with.",
+            )
+
     def state(self) -> dict[str, Any]:
         """Return the state for an address of this run alone; a branch holds all its edits."""
         job = self.job()
@@ -66,7 +76,7 @@ class Kept:
         names = (
             "run model name fingerprint title prompt sampler touches answer steps seconds at bytes"
         )
-        shown = {name: getattr(self, name) for name in names.split()}
+        shown = {name: getattr(self, name) for name in (*names.split(), "control")}
         return {**shown, "from": self.origin, "state": self.state()}
 
 
@@ -80,7 +90,7 @@ class Runs:
     def __init__(self, title: str, most: int = MOST_RUNS, most_bytes: int = MOST_BYTES) -> None:
         self.most, self.most_bytes, self.dropped = most, most_bytes, 0
         self._scratch: Scratch | None = None
-        self._kept: OrderedDict[str, Kept] = OrderedDict()
+        self._kept: OrderedDict[str, RunInfo] = OrderedDict()
         self._numbers = count(1)
         self.catalogue = Catalogue(title, [], self.trace)
 
@@ -96,7 +106,7 @@ class Runs:
             self._scratch = Scratch()
         return self._scratch.path
 
-    def __getitem__(self, run: str) -> Kept:
+    def __getitem__(self, run: str) -> RunInfo:
         return self._kept[run]
 
     def __len__(self) -> int:
@@ -106,24 +116,24 @@ class Runs:
         """Open a run's trace; its arrays are read on demand."""
         return Trace.load(self._kept[run].path, lazy=True)
 
-    def keep(self, run: Kept) -> list[str]:
+    def keep(self, run: RunInfo) -> list[str]:
         """Store a run, and return the names of the runs that were removed for it."""
         self._kept[run.run] = run
-        gone = []
+        removed = []
         while len(self._kept) > 1 and (len(self) > self.most or self.bytes > self.most_bytes):
-            gone.append(next(iter(self._kept)))
-            self.forget(gone[-1:])
-        self.dropped += len(gone)
+            removed.append(next(iter(self._kept)))
+            self.forget(removed[-1:])
+        self.dropped += len(removed)
         self.catalogue.ids = list(self._kept)
-        return gone
+        return removed
 
     def forget(self, runs: Iterable[str]) -> list[str]:
         """Remove runs, and return their names."""
-        known = [run for run in dict.fromkeys(runs) if run in self._kept]
-        for run in known:
+        names = [run for run in dict.fromkeys(runs) if run in self._kept]
+        for run in names:
             shutil.rmtree(self._kept.pop(run).path, ignore_errors=True)
         self.catalogue.ids = list(self._kept)
-        return known
+        return names
 
     @property
     def bytes(self) -> int:
@@ -132,8 +142,8 @@ class Runs:
 
     def history(self) -> dict[str, Any]:
         rows = [run.row() for run in reversed(self._kept.values())]
-        kept = {"runs": len(self), "bytes": self.bytes}
-        return {"runs": rows, "dropped": self.dropped, "kept": kept}
+        totals = {"runs": len(self), "bytes": self.bytes}
+        return {"runs": rows, "dropped": self.dropped, "kept": totals}
 
     def close(self) -> None:
         if self._scratch is not None:

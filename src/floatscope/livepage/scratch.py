@@ -45,5 +45,5 @@ def sweep() -> None:
 
 def _is_scratch(handle: int) -> bool:
     status = os.fstat(handle)
-    own = status.st_uid == os.getuid() and stat.S_IMODE(status.st_mode) == 0o700
-    return own and all(map(_CONTENT.fullmatch, os.listdir(handle)))
+    is_private = status.st_uid == os.getuid() and stat.S_IMODE(status.st_mode) == 0o700
+    return is_private and all(map(_CONTENT.fullmatch, os.listdir(handle)))

@@ -16,7 +16,7 @@ from ..models.pair import PAIR
 from ..models.spec import ModelSpec
 from ..report.loopback import LoopbackServer
 from .app import LivePage
-from .host import Crew, ModelHost
+from .host import ModelHost, ModelHosts
 from .runs import Runs
 from .scratch import REDIRECT
 
@@ -38,7 +38,7 @@ def make_server(
     """Create a server that is bound but not serving yet; specs that cannot be a model are refused."""
     for text in models:
         ModelSpec.from_value(text).require_there()
-    crew = Crew()
+    crew = ModelHosts()
     hosts = [
         ModelHost(f"m{i}", text, dict(options or {}), crew=crew) for i, text in enumerate(models)
     ]

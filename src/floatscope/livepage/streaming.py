@@ -42,7 +42,7 @@ _HEADS = 500_000  # characters of all heads at one step: beyond, they are asked 
 Tell = Callable[[dict[str, Any]], None]
 
 
-class Telling(Recorder):
+class StreamingRecorder(Recorder):
     """Records one prompt, and calls `tell` with each step. An exception in `tell` ends the decoding."""
 
     def __init__(self, model: Model, prompt: Encoded, sampler: AnySampler, tell: Tell) -> None:
@@ -93,18 +93,18 @@ class Telling(Recorder):
     ) -> dict[str, Any]:
         stop = state.canvas.shape[1] if state.ends is None else int(state.ends[0])
         ids = self._wide(state.canvas[0, :stop])
-        left = self._wide(after[:stop] if state.ends is not None else after)
+        ids_after = self._wide(after[:stop] if state.ends is not None else after)
         sure = np.full(self.size, np.nan)
         sure[slice(*state.window)] = confidence.float().cpu().numpy()
         mask = -2 if self.model.mask_id is None else self.model.mask_id
-        known, known_classes = len(self.words), len(self.classes)
-        changed = change_of(ids, left, mask)
+        known_words, known_classes = len(self.words), len(self.classes)
+        changed = change_of(ids, ids_after, mask)
         scene = {**self._words(ids, mask), **self._attention(state, ids)}
         changes = [
             [
                 int(key),
                 int(changed[key]),
-                -1 if left[key] == mask else self._word(int(left[key])),
+                -1 if ids_after[key] == mask else self._word(int(ids_after[key])),
                 None if np.isnan(sure[key]) else float(sure[key]),
             ]
             for key in np.flatnonzero(changed)
@@ -116,7 +116,7 @@ class Telling(Recorder):
             "step": state.step,
             "total": self.total,
             "seconds": round(time.monotonic() - self.began, 4),
-            "words": [self.texts[token] for token in list(self.words)[known:]],
+            "words": [self.texts[token] for token in list(self.words)[known_words:]],
             "new_classes": self.classes[known_classes:],
             "scene": scene,
             "changes": changes,
@@ -140,14 +140,16 @@ class Telling(Recorder):
         places = [self._word(token) for token in ids.tolist()]
         texts = [self.texts.get(token, "") for token in ids.tolist()]
         classes = classify(ids.tolist(), texts, self.all_regions, self.model)
-        for one in classes:
-            if one not in self.classes:
-                self.classes.append(one)
+        for token_class in classes:
+            if token_class not in self.classes:
+                self.classes.append(token_class)
         masked = ids == mask
         masked[: len(self.prompt.ids)] = False
         return {
             "canvas": pack_index([places]),
-            "class": pack_index([[self.classes.index(one) for one in classes]], "uint8"),
+            "class": pack_index(
+                [[self.classes.index(token_class) for token_class in classes]], "uint8"
+            ),
             "masked": pack_index([masked.astype(int)], "uint8"),
         }
 
@@ -157,13 +159,13 @@ class Telling(Recorder):
             self.latest["rows_counted"].cpu().numpy()[None],
             self._uniform(uniform.visible_queries, state, ids),
         )
-        seen = attention([columns], self.rule)
-        scene = pack_attention(seen, self._uniform(uniform.mass, state, ids))
-        if groups := pack_groups(seen, self.recorded[0].shape.group_names):
+        arrays = attention([columns], self.rule)
+        scene = pack_attention(arrays, self._uniform(uniform.mass, state, ids))
+        if groups := pack_groups(arrays, self.recorded[0].shape.group_names):
             scene["from"] = groups
-        dtype, kept = heads_that_fit(columns.mass.shape, _HEADS)
-        parts = [columns] if len(kept) else []
-        scene["single_heads"] = pack_heads(parts, self.rule, dtype, kept)
+        dtype, kept_steps = heads_that_fit(columns.mass.shape, _HEADS)
+        parts = [columns] if len(kept_steps) else []
+        scene["single_heads"] = pack_heads(parts, self.rule, dtype, kept_steps)
         return scene
 
     def _uniform(
@@ -174,9 +176,9 @@ class Telling(Recorder):
         offset = model.grid.offset(model.block, len(self.prompt.ids))
         if model.block is not None:
             current = current_block(*state.window, model.block, offset)
-        there = int((ids >= 0).sum())
+        present = int((ids >= 0).sum())
         values = np.full((1, self.size), np.nan, np.float32)
-        values[0, :there] = scale(
-            model.direction, model.block, there, offset=offset, current=current
+        values[0, :present] = scale(
+            model.direction, model.block, present, offset=offset, current=current
         )
         return values

@@ -31,7 +31,7 @@ _MEAN = "reference=fs.interventions.HeadMeans.of(model, [prompt])"
 
 
 @dataclass(frozen=True)
-class Touched:
+class AppliedEdit:
     """One edit: its interventions, a sentence that describes it, and its Python code."""
 
     parts: tuple[Intervention, ...]
@@ -41,14 +41,14 @@ class Touched:
 
 def touched(
     model: Model, prompt: Encoded, touches: Sequence[Mapping[str, Any]], length: int
-) -> list[Touched]:
+) -> list[AppliedEdit]:
     """Turn every edit into interventions; positions count prompt and answer together."""
     return [_Reader(model, prompt, length).read(touch) for touch in touches]
 
 
-def together(every: Sequence[Touched]) -> Intervention | None:
+def together(edits: Sequence[AppliedEdit]) -> Intervention | None:
     """Combine all edits into one intervention, in order; None without edits."""
-    parts = tuple(part for one in every for part in one.parts)
+    parts = tuple(part for edit in edits for part in edit.parts)
     if len(parts) < 2:
         return parts[0] if parts else None
     return Combined(parts)
@@ -59,12 +59,12 @@ class _Reader:
         self.model, self.prompt, self.start = model, prompt, len(prompt.ids)
         self.length = length
 
-    def read(self, touch: Mapping[str, Any]) -> Touched:
+    def read(self, touch: Mapping[str, Any]) -> AppliedEdit:
         kind, step = str(touch["kind"]), int(touch["step"])
         parts, text = getattr(self, f"_{kind}")(touch, step)
         for part in parts:
             part.check(self.model)
-        return Touched(tuple(parts), text, tuple(code_of(part) for part in parts))
+        return AppliedEdit(tuple(parts), text, tuple(code_of(part) for part in parts))
 
     def _force(self, touch: Mapping[str, Any], step: int) -> tuple[list[Intervention], str]:
         (place,) = self._answers([touch["position"]], "force")
@@ -86,10 +86,8 @@ class _Reader:
         part.check(self.model)
         if touch.get("to") == "mean":
             part = replace(part, to="mean", reference=HeadMeans.of(self.model, [self.prompt]))
-        named = ", ".join(f"layer {layer} head {head}" for layer, head in heads[:12])
-        named += " …" if len(heads) > 12 else ""
-        what = "says its mean over the prompt" if part.to == "mean" else "says nothing"
-        return [part], f"from step {step}, {named} {what}"
+        effect = "ablated to its mean over the prompt" if part.to == "mean" else "ablated"
+        return [part], f"from step {step}, {_listed_heads(heads, self.model.n_heads)} {effect}"
 
     def _hide(self, touch: Mapping[str, Any], step: int) -> tuple[list[Intervention], str]:
         parts = [MaskTokens(**where) for where in self._keys(touch, step)]
@@ -98,23 +96,23 @@ class _Reader:
     def _value(self, touch: Mapping[str, Any], step: int) -> tuple[list[Intervention], str]:
         to = str(touch.get("to", "zero"))
         parts = [MaskValues(**where, to=to) for where in self._keys(touch, step)]
-        what = "without its value" if to == "zero" else "with the mean value"
-        return list(parts), f"from step {step}, {self._said(touch)} {what}{_where(touch)}"
+        effect = "without its value" if to == "zero" else "with the mean value"
+        return list(parts), f"from step {step}, {self._said(touch)} {effect}{_where(touch)}"
 
     def _cut(self, touch: Mapping[str, Any], step: int) -> tuple[list[Intervention], str]:
         queries, keys = tuple(touch["queries"]), tuple(touch["keys"])
-        known = {*self.prompt.names, "answer", "masked", "revealed", "gold", "predicting"}
+        region_names = {*self.prompt.names, "answer", "masked", "revealed", "gold", "predicting"}
         for name in (*queries, *keys):
-            if name not in known:
+            if name not in region_names:
                 raise UsageError(
-                    f"cut: no region {name!r:.60}", f"There are: {', '.join(sorted(known))}."
+                    f"cut: no region {name!r:.60}", f"There are: {', '.join(sorted(region_names))}."
                 )
         part = CutEdges(
             **_chosen(touch), steps=slice(step, None), queries=queries, keys=keys, control=None
         )
         rows = (_SAID.get(name, name) for name in queries)
-        said = f"{' and '.join(rows)} do not see {' and '.join(_SAID.get(k, k) for k in keys)}"
-        return [part], f"from step {step}, {said}{_where(touch)}"
+        sentence = f"{' and '.join(rows)} do not see {' and '.join(_SAID.get(k, k) for k in keys)}"
+        return [part], f"from step {step}, {sentence}{_where(touch)}"
 
     # Positions
 
@@ -131,17 +129,19 @@ class _Reader:
 
     def _keys(self, touch: Mapping[str, Any], step: int) -> list[dict[str, Any]]:
         """Return the keys of a masking: positions of prompt and answer have different parameters."""
-        every, size = [int(p) for p in touch["positions"]], self.start + self.length
-        if max(every) >= size:
+        positions, size = [int(p) for p in touch["positions"]], self.start + self.length
+        if max(positions) >= size:
             raise UsageError(
-                f"{touch['kind']}: position {max(every)} of {size}", "Choose one that is there."
+                f"{touch['kind']}: position {max(positions)} of {size}", "Choose one that is there."
             )
         common = {**_chosen(touch), "steps": slice(step, None)}
-        asked = sorted({p for p in every if p < self.start})
-        own = sorted({p - self.start for p in every if p >= self.start})
-        some = [common | {"positions": asked}] if asked else []
-        return some + (
-            [common | {"regions": tuple(f"answer {place}" for place in own)}] if own else []
+        prompt_positions = sorted({p for p in positions if p < self.start})
+        answer_places = sorted({p - self.start for p in positions if p >= self.start})
+        parts = [common | {"positions": prompt_positions}] if prompt_positions else []
+        return parts + (
+            [common | {"regions": tuple(f"answer {place}" for place in answer_places)}]
+            if answer_places
+            else []
         )
 
     def _said(self, touch: Mapping[str, Any]) -> str:
@@ -160,12 +160,24 @@ def _chosen(touch: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _where(touch: Mapping[str, Any]) -> str:
-    said = [
+    parts = [
         f"{name} {', '.join(map(str, touch[name]))}"
         for name in ("layers", "heads")
         if touch.get(name) is not None
     ]
-    return f" in {' and '.join(said)}" if said else ""
+    return f" in {' and '.join(parts)}" if parts else ""
+
+
+def _listed_heads(heads: Sequence[tuple[int, int]], n_heads: int) -> str:
+    """Name some heads; a layer whose heads are all among them is named as a whole."""
+    by_layer: dict[int, set[int]] = {}
+    for layer, head in heads:
+        by_layer.setdefault(layer, set()).add(head)
+    complete_layers = [layer for layer, chosen in by_layer.items() if len(chosen) == n_heads > 1]
+    names = [_listed("layer", sorted(complete_layers))] if complete_layers else []
+    single = [f"layer {layer} head {head}" for layer, head in heads if layer not in complete_layers]
+    names += [*single[:12], *["…"] * (len(single) > 12)]
+    return ", ".join(names)
 
 
 def _listed(what: str, numbers: Sequence[int]) -> str:

@@ -59,10 +59,10 @@ def _load_and_work(pipe: Connection, spec: str, options: dict[str, Any]) -> None
         from ..registry import load_plugin
 
         logging.set_verbosity_error()  # what matters is said on the page
-        rest = dict(options)
-        for plugin in rest.pop("plugins", ()):
+        settings = dict(options)
+        for plugin in settings.pop("plugins", ()):
             load_plugin(plugin)
-        model = load(spec, **rest)
+        model = load(spec, **settings)
         # What is imported and loaded stays: a look through all of it for garbage takes 0.3 s in mid-run.
         gc.collect()
         gc.freeze()
@@ -87,7 +87,7 @@ def work(pipe: Connection, load: Callable[[], Any], layout: str) -> None:
             model = load()
             facts = jobs.facts(model, layout)
         except BaseException as error:
-            pipe.send(encoded({"event": "failed", **said(error)}))
+            pipe.send(encoded({"event": "failed", **error_message(error)}))
             return
         pipe.send(encoded({"event": "ready", "facts": facts}))
         while True:
@@ -121,14 +121,14 @@ def _do(pipe: Connection, model: Any, job: Job) -> None:
     except _Ended:
         raise
     except BaseException as error:
-        answer = {"event": "error", **said(error)}
+        answer = {"event": "error", **error_message(error)}
         if not isinstance(error, Exception):
             pipe.send(encoded({**answer, "job": number}))
             raise
     pipe.send(encoded({**answer, "job": number}))
 
 
-def said(error: BaseException) -> dict[str, Any]:
+def error_message(error: BaseException) -> dict[str, Any]:
     """Return an error as the page gets it, without a traceback."""
     if is_out_of_memory(error):
         return {"error": memory_error(f"out of memory: {_line(error)}")}

@@ -51,22 +51,32 @@ def pack_index(values: Any, dtype: str = "uint16") -> Packed:
 def pack_linear(values: Any, dtype: str = "uint16") -> Packed:
     """Pack values evenly between the smallest and the largest: the error is at most scale / 2."""
     array = np.asarray(values, np.float64)
-    there = array[np.isfinite(array)]
-    low, high = (float(there.min()), float(there.max())) if there.size else (0.0, 0.0)
+    finite = array[np.isfinite(array)]
+    low, high = (float(finite.min()), float(finite.max())) if finite.size else (0.0, 0.0)
     missing = missing_code(dtype)
     scale = (high - low) / (missing - 1) or 1.0
     codes = np.where(np.isfinite(array), np.round((array - low) / scale), missing)
     return _packed(codes, dtype, "linear", scale, low)
 
 
+def pack_signed(values: Any, dtype: str = "uint16") -> Packed:
+    """Pack values evenly and symmetrically around zero, which stays exact: the error is at most scale / 2."""
+    array = np.asarray(values, np.float64)
+    finite = array[np.isfinite(array)]
+    largest, middle = float(np.abs(finite).max(initial=0.0)), (missing_code(dtype) - 1) // 2
+    scale = largest / middle or 1.0
+    codes = np.where(np.isfinite(array), np.round(array / scale) + middle, missing_code(dtype))
+    return _packed(codes, dtype, "linear", scale, -scale * middle)
+
+
 def pack_log(values: Any, dtype: str = "uint16") -> Packed:
     """Pack values evenly in the logarithm; values below the floor become zero. Not for negative values."""
     array = np.asarray(values)
-    least, most = _range_of(array)
+    least, largest = _range_of(array)
     missing = missing_code(dtype)
     scale = low = 0.0
-    if most > 0:
-        high = math.log2(most)
+    if largest > 0:
+        high = math.log2(largest)
         low = max(math.log2(least), high - _OCTAVES[dtype])
         scale = (high - low) / (missing - 2) or 1e-9  # codes 1 … missing − 1
     codes = np.empty(array.shape, _stored(dtype))
@@ -87,15 +97,15 @@ def _log_codes(part: np.ndarray, low: float, scale: float, missing: int) -> np.n
 
 def _range_of(array: np.ndarray) -> tuple[float, float]:
     """Return the smallest and the largest positive value; 0, 0 if there is none."""
-    least, most = math.inf, 0.0
+    least, largest = math.inf, 0.0
     for part in _pieces(array):
-        there = part[np.isfinite(part)]
-        if there.size and there.min() < 0:
+        finite = part[np.isfinite(part)]
+        if finite.size and finite.min() < 0:
             raise ValueError("a log array holds no negative values")
-        positive = there[there > 0]
+        positive = finite[finite > 0]
         if positive.size:
-            least, most = min(least, float(positive.min())), max(most, float(positive.max()))
-    return (least, most) if most else (0.0, 0.0)
+            least, largest = min(least, float(positive.min())), max(largest, float(positive.max()))
+    return (least, largest) if largest else (0.0, 0.0)
 
 
 def _pieces(array: np.ndarray) -> Iterator[np.ndarray]:
@@ -118,8 +128,8 @@ def take_arrays(scene: dict[str, Any]) -> tuple[dict[str, Any], xr.Dataset]:
         codes[name] = dims, array.reshape(part["shape"])
         return {key: part[key] for key in ("code", "scale", "offset")}
 
-    rest = {key: take(part, key) for key, part in scene.items()}
-    return rest, xr.Dataset(codes)
+    small_json = {key: take(part, key) for key, part in scene.items()}
+    return small_json, xr.Dataset(codes)
 
 
 def put_arrays(part: Any, data: xr.Dataset, name: str = "") -> Any:

@@ -55,9 +55,9 @@ def scene_of(
     """
     require_global(trace.data, "the viewer")
     rule = rule or ZScore()
-    steps, said = _fitting_steps(trace, budget)
-    seen = attention(blocks(trace, steps), rule)
-    looks = gold_look(trace, steps)
+    steps, notes = _fitting_steps(trace, budget)
+    arrays = attention(blocks(trace, steps), rule)
+    gold_shares = gold_look(trace, steps)
     names = {"example": example, "title": title}
     scene: Scene = {
         **header_of(trace, rule),
@@ -65,18 +65,22 @@ def scene_of(
         "answer": trace.text,
         "steps": [int(s) for s in trace.data["step"].values[steps]],
         **words(trace, steps),
-        **pack_attention(seen, trace.null.isel(step=steps).values),
-        **({} if looks is None else {"gold_look": pack_log(looks, "uint8")}),
-        "left_out": said,
+        **pack_attention(arrays, trace.null.isel(step=steps).values),
+        **({} if gold_shares is None else {"gold_look": pack_log(gold_shares, "uint8")}),
+        "left_out": notes,
     }
-    left = budget - _weight(scene)
-    left = _put(scene, "rows", rows(trace), left, "the rows of revealed positions")
-    groups = pack_groups(seen, trace.data["group"].values)
-    left = _put(scene, "from", groups, left, "who looks, by group of queries")
-    scene["single_heads"] = single_heads(trace, rule, steps, left, said, fetched=fetched)
-    limit = rule.limit(int(seen["there"].min()))
+    characters_left = budget - _weight(scene)
+    characters_left = _put(
+        scene, "rows", rows(trace), characters_left, "the rows of revealed positions"
+    )
+    groups = pack_groups(arrays, trace.data["group"].values)
+    characters_left = _put(scene, "from", groups, characters_left, "who looks, by group of queries")
+    scene["single_heads"] = single_heads(
+        trace, rule, steps, characters_left, notes, fetched=fetched
+    )
+    limit = rule.limit(int(arrays["there"].min()))
     if limit:
-        said.append(limit)
+        notes.append(limit)
     return scene
 
 
@@ -127,7 +131,7 @@ def header(
         "layers": list(layers),
         "heads": list(heads),
         "regions": names,
-        "region": pack_index([names.index(one) for one in by_position]),
+        "region": pack_index([names.index(region) for region in by_position]),
         "rule": name_of(rule),
     }
 
@@ -137,36 +141,36 @@ def single_heads(
     rule: Rule,
     steps: np.ndarray,
     left: int,
-    said: list[str],
+    notes: list[str],
     *,
     fetched: bool = False,
 ) -> Scene | None:
     """Every head by itself as far as there is room. Where the others can be `fetched`, all steps or none."""
-    dtype, kept = heads_that_fit((len(steps), *sizes_of(trace)[1:]), left)
-    if len(kept) < len(steps):
+    dtype, kept_steps = heads_that_fit((len(steps), *sizes_of(trace)[1:]), left)
+    if len(kept_steps) < len(steps):
         if fetched:
             return None
-        said.append(f"single heads for {len(kept)} of {len(steps)} steps")
-    return pack_heads(blocks(trace, steps[kept]), rule, dtype, kept)
+        notes.append(f"single heads for {len(kept_steps)} of {len(steps)} steps")
+    return pack_heads(blocks(trace, steps[kept_steps]), rule, dtype, kept_steps)
 
 
 def _fitting_steps(trace: Trace, budget: int) -> tuple[np.ndarray, list[str]]:
     """Return all kept steps, or as many evenly spaced ones as fit without single heads."""
     n, layers, heads, size = sizes_of(trace)
     fixed = 4000 + 12 * size
-    each = text_size(size * (2 * layers + 5), "uint16") // 2 + text_size(size * 5, "uint16")
-    each += text_size(layers * (TOP_ANCHORS + 1) + 3 * layers * heads, "uint16")
-    fit = (budget - fixed) // each
+    per_step = text_size(size * (2 * layers + 5), "uint16") // 2 + text_size(size * 5, "uint16")
+    per_step += text_size(layers * (TOP_ANCHORS + 1) + 3 * layers * heads, "uint16")
+    fit = (budget - fixed) // per_step
     if fit < min(n, 2):
         raise UsageError(
             f"a scene of {layers} layers × {size} positions does not fit into {budget} bytes",
-            f"Give it a budget of at least {fixed + 2 * each}.",
+            f"Give it a budget of at least {fixed + 2 * per_step}.",
         )
     chosen = spread(n, int(fit))
-    said = [] if len(chosen) == n else [f"sampled {len(chosen)} of {n} steps"]
+    notes = [] if len(chosen) == n else [f"sampled {len(chosen)} of {n} steps"]
     if n < trace.n_steps:
-        said.append(f"the trace kept {n} of {trace.n_steps} steps")
-    return chosen, said
+        notes.append(f"the trace kept {n} of {trace.n_steps} steps")
+    return chosen, notes
 
 
 def _put(scene: Scene, name: str, value: Scene | None, left: int, what: str) -> int:

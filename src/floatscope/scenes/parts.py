@@ -87,49 +87,51 @@ def blocks(trace: Trace, steps: np.ndarray) -> Iterator[Columns]:
     column, n = trace.data["column_sum"], sizes_of(trace)[0]
     # As a saved trace is cut, so that each of its files is read once, by itself.
     stored = column.encoding.get("chunks") or (max(1, _BLOCK * n // max(column.nbytes, 1)),)
-    most = int(stored[0])
+    block_length = int(stored[0])
     data = trace.data[["column_sum", "rows_counted", "visible"]]
-    for start in range(0, len(steps), most):
-        yield Columns.of(Trace(data.isel(step=steps[start : start + most]).load()))
+    for start in range(0, len(steps), block_length):
+        yield Columns.of(Trace(data.isel(step=steps[start : start + block_length]).load()))
 
 
 def attention(parts: Iterable[Columns], rule: Rule) -> dict[str, np.ndarray]:
     """What a scene says of every layer and head, with single heads let go."""
-    found = [_attention(part, rule) for part in parts]
-    return {name: np.concatenate([one[name] for one in found]) for name in found[0]}
+    parts_found = [_attention(part, rule) for part in parts]
+    return {
+        name: np.concatenate([arrays[name] for arrays in parts_found]) for name in parts_found[0]
+    }
 
 
 def _attention(part: Columns, rule: Rule) -> dict[str, np.ndarray]:
     share, by_layer = part.mass.mean(2), part.received.mean(2)  # (step, layer, key)
-    both = np.concatenate([by_layer, by_layer.mean(1, keepdims=True)], 1)
-    passed = rule.passes(both)
-    known = np.nan_to_num(part.mass, nan=-1.0)
+    with_mean = np.concatenate([by_layer, by_layer.mean(1, keepdims=True)], 1)
+    passed = rule.passes(with_mean)
+    shares = np.nan_to_num(part.mass, nan=-1.0)
     values = {
         "reach": part.reach,
         "share": share,
-        "anchors": strongest(both, passed, TOP_ANCHORS),
+        "anchors": strongest(with_mean, passed, TOP_ANCHORS),
         "anchor_count": passed.sum(-1),
-        "peak": known.max(-1),
-        "peak_key": known.argmax(-1),
+        "peak": shares.max(-1),
+        "peak_key": shares.argmax(-1),
         "there": np.isfinite(share[:, 0]).sum(-1),
     }
     return values | ({"from": part.mass_by_group} if part.rows.shape[1] > 1 else {})
 
 
-def pack_attention(seen: dict[str, np.ndarray], null: np.ndarray) -> Scene:
+def pack_attention(arrays: dict[str, np.ndarray], null: np.ndarray) -> Scene:
     return {
-        "range": range_of(seen["share"], seen["peak"]),
+        "range": range_of(arrays["share"], arrays["peak"]),
         "null": pack_log(null),
-        **{name: pack_log(seen[name]) for name in ("reach", "share", "peak")},
-        **{name: pack_index(seen[name]) for name in ("anchors", "anchor_count", "peak_key")},
+        **{name: pack_log(arrays[name]) for name in ("reach", "share", "peak")},
+        **{name: pack_index(arrays[name]) for name in ("anchors", "anchor_count", "peak_key")},
     }
 
 
-def pack_groups(seen: dict[str, np.ndarray], names: Iterable[object]) -> Scene | None:
+def pack_groups(arrays: dict[str, np.ndarray], names: Iterable[object]) -> Scene | None:
     """Mean attention a query of each group gives each key, head mean; None where there is one group."""
-    if "from" not in seen:
+    if "from" not in arrays:
         return None
-    return {"names": [str(name) for name in names], "share": pack_log(seen["from"], "uint8")}
+    return {"names": [str(name) for name in names], "share": pack_log(arrays["from"], "uint8")}
 
 
 def range_of(share: np.ndarray, heads: np.ndarray) -> dict[str, float]:
@@ -161,20 +163,22 @@ def gold_look(trace: Trace, steps: np.ndarray) -> np.ndarray | None:
     if "row_flow" not in trace.data or gold not in trace.data["target"].values:
         return None
     flow = trace.rows["row_flow"].sel(target=gold).values  # (event, layer, head)
-    at = trace.data["event_step"].values
-    looks = np.full((len(steps), *flow.shape[1:]), np.nan)
+    event_steps = trace.data["event_step"].values
+    shares = np.full((len(steps), *flow.shape[1:]), np.nan)
     for i, step in enumerate(trace.data["step"].values[steps]):
-        if (at == step).any():
-            looks[i] = flow[at == step].mean(0)
-    return looks
+        if (event_steps == step).any():
+            shares[i] = flow[event_steps == step].mean(0)
+    return shares
 
 
 def rows(trace: Trace) -> Scene | None:
     if "row_key" not in trace.data:
         return None
-    at = np.stack([trace.data["event_step"].values, trace.data["event_position"].values], axis=1)
+    events = np.stack(
+        [trace.data["event_step"].values, trace.data["event_position"].values], axis=1
+    )
     return {
-        "event": pack_index(at),
+        "event": pack_index(events),
         "key": pack_index(trace.rows["row_key"].values),
         "weight": pack_log(trace.rows["row_weight"].values, "uint8"),
     }
@@ -187,9 +191,9 @@ def heads_that_fit(shape: tuple[int, ...], left: int) -> tuple[str, np.ndarray]:
     """
     steps, layers, heads, keys = shape
     extra = text_size(layers * heads * TOP_HEAD_ANCHORS, "uint16")
-    each = {d: text_size(layers * heads * keys, d) + extra for d in ("uint16", "uint8")}
-    dtype = "uint16" if steps * each["uint16"] <= left else "uint8"
-    fits = left // each[dtype]
+    per_step = {d: text_size(layers * heads * keys, d) + extra for d in ("uint16", "uint8")}
+    dtype = "uint16" if steps * per_step["uint16"] <= left else "uint8"
+    fits = left // per_step[dtype]
     return dtype, spread(steps, fits) if fits > 0 else np.zeros(0, int)
 
 

@@ -35,20 +35,21 @@ def words(trace: Trace, steps: np.ndarray) -> dict[str, Any]:
     # In order of appearance: as a run tells of its words, step by step.
     events = [became[at_tick == tick] for tick in ticks]
     appear = [part for pair in zip(ids[ticks], events, strict=True) for part in pair]
-    known, first = np.unique(np.concatenate([*appear, became, ids[-1]]), return_index=True)
-    known = known[np.argsort(first)]
-    known = known[known >= 0]
-    place = {int(token): i for i, token in enumerate(known)} | {-1: -1}
-    look = np.vectorize(lambda token: place[int(token)], otypes=[int])
+    token_ids, first = np.unique(np.concatenate([*appear, became, ids[-1]]), return_index=True)
+    token_ids = token_ids[np.argsort(first)]
+    token_ids = token_ids[token_ids >= 0]
+    place = {int(token): i for i, token in enumerate(token_ids)} | {-1: -1}
+    places_of = np.vectorize(lambda token: place[int(token)], otypes=[int])
     classes = list(dict.fromkeys(map(str, data["token_class"].values[steps].ravel())))
     changes = np.stack(
-        [at_tick, at_key, change[at_tick, at_key], look(became) if len(became) else became], axis=1
+        [at_tick, at_key, change[at_tick, at_key], places_of(became) if len(became) else became],
+        axis=1,
     )
     return {
         # A step that was not kept may have revealed a token, and a later one taken it back.
-        "vocabulary": [spelled.get(int(i), f"⟨token {i}⟩") for i in known],
-        "canvas": pack_index(look(ids[ticks])),
-        "result": pack_index(look(ids[-1])),
+        "vocabulary": [spelled.get(int(i), f"⟨token {i}⟩") for i in token_ids],
+        "canvas": pack_index(places_of(ids[ticks])),
+        "result": pack_index(places_of(ids[-1])),
         "changes": pack_index(changes),  # (event, [tick, key, kind, word it became])
         "classes": classes,
         "class": pack_index(
@@ -62,7 +63,7 @@ def words(trace: Trace, steps: np.ndarray) -> dict[str, Any]:
 def _spelled(trace: Trace) -> dict[int, str]:
     """Return the text of every token that the kept steps and the result show; a mask is blank."""
     data, ids = trace.data, trace.canvas.values
-    seen = ids[data["step"].values].ravel()
-    spelled = dict(zip(seen.tolist(), map(str, data["token"].values.ravel()), strict=True))
+    shown_ids = ids[data["step"].values].ravel()
+    spelled = dict(zip(shown_ids.tolist(), map(str, data["token"].values.ravel()), strict=True))
     final = zip(ids[-1].tolist(), map(str, data["final_token"].values), strict=True)
     return spelled | {int(trace.info["mask_id"]): ""} | dict(final)

@@ -3,12 +3,12 @@
 const KEYS = [["Ctrl Enter", "run"], ["← →", "one step back or forward"], ["Home, End", "first step, newest step"],
   ["space", "pause or follow while it runs; play afterwards"], ["↑ ↓ in the text", "from token to token; Enter selects"],
   ["↑ ↓, shift ← → in the grid", "from head to head; Enter chooses"], ["arrow keys in a pattern", "from weight to weight; Enter goes to the row"],
-  ["/", "to the prompt"], ["Esc", "closes a tip or a message"]];
+  ["Ctrl Z, Ctrl Shift Z", "undo the last edit or run, and redo it"], ["Shift click in the grid", "chooses several heads"], ["/", "to the prompt"], ["Esc", "closes a tip or a message"]];
 
 class Page {
   constructor(setup) {
     this.client = new Client();
-    Object.assign(this, { models: setup.models, limits: setup.limits || {}, lanes: [], heard: [], links: 0 });
+    Object.assign(this, { models: setup.models, limits: setup.limits || {}, lanes: [], past: [], future: [], heard: [], links: 0 });
     this.prompt = new PromptBox(this, { examples: setup.examples || [], limits: this.limits });
     this.first = new Setting(this, "Model and sampler");
     this.second = new Setting(this, "Second model and sampler");
@@ -42,14 +42,18 @@ class Page {
   }
 
   relabel() { this.title.textContent = this.fold.open ? "" : `${this.prompt.summary()} · ${this.first.model.name || this.first.model.spec}`; }
+  settingChanged() { if (this.first) this.prompt.typed(); }
+  suggest(settings) { for (const setting of [this.first, this.second]) setting.suggest(settings); }
   promptChanged() { if (this.title) this.relabel(); }
   countFor() { return { model: this.first.model && this.first.model.state === "ready" ? this.first.model.id : null, length: this.first.read().length }; }
 
   buildRunbar() {
     this.pauseButton = button("Pause", () => this.viewer.follow(!this.viewer.following));
     this.stopButton = button("Stop", () => this.stop());
+    this.undoButton = button("Undo", () => this.undo());
+    this.redoButton = button("Redo", () => this.redo());
     this.where = make("span", { className: "fsl-status" });
-    at("runbar").replaceChildren(make("div", { className: "fsl-tools" }, this.runButton, this.pauseButton, this.stopButton, this.where),
+    at("runbar").replaceChildren(make("div", { className: "fsl-tools" }, this.runButton, this.pauseButton, this.stopButton, this.undoButton, this.redoButton, this.where),
       this.keep.tools, this.keep.shownText);
     this.refreshBar();
   }
@@ -57,6 +61,8 @@ class Page {
   refreshBar() {
     const busy = this.busy(), { viewer } = this;
     this.pauseButton.disabled = this.stopButton.disabled = !busy;
+    this.undoButton.disabled = !this.past.length;
+    this.redoButton.disabled = !this.future.length;
     this.pauseButton.textContent = busy && !viewer.following ? "Follow" : "Pause";
     const letters = this.lanes.filter(Boolean).length > 1;
     if (busy || !this.told) this.where.textContent = !busy ? "" : this.lanes.filter(Boolean).map((run, i) => `${letters ? `${"AB"[i]}: ` : ""}${run.where()}`).join(" · ");
@@ -72,8 +78,9 @@ class Page {
     document.addEventListener("keydown", (event) => {
       if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) { event.preventDefault(); this.run(); }
       if (event.key === "Escape" && !event.defaultPrevented) this.notify("");
-      const typing = /^(TEXTAREA|INPUT|SELECT)$/.test(event.target.tagName);
-      if (event.key === "/" && !typing) { event.preventDefault(); this.fold.open = true; (this.prompt.kind === "rag" ? this.prompt.question : this.prompt.text).focus(); }
+      const typing = /^(TEXTAREA|INPUT|SELECT)$/.test(event.target.tagName) && event.target.type !== "radio";
+      if (event.key.toLowerCase() === "z" && (event.ctrlKey || event.metaKey) && !typing) { event.preventDefault(); if (event.shiftKey) this.redo(); else this.undo(); }
+      if (event.key === "/" && !typing) { event.preventDefault(); this.fold.open = true; this.prompt.field().focus(); }
     });
     window.addEventListener("hashchange", () => this.openAddress());
   }
@@ -110,7 +117,7 @@ class Page {
 
   run() {
     this.leaveLink();
-    if (this.prompt.empty()) { this.fold.open = true; this.notify("The prompt is empty. Type one, or choose an example."); return; }
+    if (this.prompt.empty()) { this.fold.open = true; this.notify("The prompt is empty. Type one, or choose an example.", this.prompt.field()); return; }
     const settings = this.compare.checked ? [this.first, this.second] : [this.first];
     for (const setting of settings) {
       const wrong = setting.wrong();
@@ -128,6 +135,7 @@ class Page {
     this.notify("");
     at("missing").hidden = true;
     this.told = false;
+    this.leaveLanes();
     this.lanes = lanes;
     document.title = `${this.prompt.summary()} · Floatscope live`;
     this.viewer.following = true;
@@ -138,18 +146,69 @@ class Page {
     return Promise.all(lanes.filter((run) => run.phase === "asked").map((run) => run.start()));
   }
 
-  // From a step of a run, with one more touch, beside the run it leaves.
-  branch(run, step, touch) {
+  // From a step of a run, with one more edit, beside the run it leaves. `beside` is what asked for it.
+  branch(run, step, touch, beside) {
     const request = run.finished ? { from: { run: run.id, step }, touches: [{ ...touch, step }] }
       : { model: run.model.id, prompt: run.prompt, sampler: run.state.sampler, touches: [...run.state.touches, { ...touch, step }] };
+    return this.show(run, request, beside);
+  }
+
+  show(run, request, beside) {
     const branch = new Run(this, request, run.model);
+    branch.beside = beside;
     this.stop();
     this.notify("");
+    this.leaveLanes();
     this.lanes = [run, branch];
     this.viewer.following = true;
     this.viewer.showLanes();
     this.refreshBar();
     return branch.start();
+  }
+
+  // Without one of its edits: the run it left where that is the same, else a branch with the others.
+  removeEdit(run, index) {
+    const parent = this.lanes.find((one) => one && run.from && one.id === run.from.run), rest = run.state.touches.filter((_, i) => i !== index);
+    if (parent && parent !== run && sameRun({ ...run.state, touches: rest }, parent.state)) { this.begin([parent]); return; }
+    if (run.finished) this.show(run, { from: { run: run.id, step: run.state.touches[index].step, without: [index] } });
+    else this.show(run, { model: run.model.id, prompt: run.prompt, sampler: run.state.sampler, touches: rest });
+  }
+
+  // The same canvases, read by the untrained control of the model.
+  async control(run) {
+    this.keep.wait("Making the control …");
+    try {
+      let row = null;
+      await this.client.task("control", { run: run.id }, (event) => {
+        if (event.event === "done") row = event.history;
+        if (event.event === "error") throw new LiveError(event.error);
+      });
+      if (row) await this.begin([run, await pastRun(this, row)]);
+      this.keep.refresh();
+    } catch (error) { this.notify(inWords(error), this.keep.tools); }
+    this.keep.wait("");
+  }
+
+  // ---- Undo: what was shown before, and again
+
+  leaveLanes() {
+    if (this.lanes.length) { this.past.push(this.lanes); this.future = []; }
+  }
+
+  undo() { this.travel(this.past, this.future); }
+  redo() { this.travel(this.future, this.past); }
+
+  travel(from, to) {
+    if (!from.length) return;
+    this.stop();
+    this.notify("");
+    to.push(this.lanes);
+    this.lanes = from.pop();
+    this.viewer.showLanes();
+    this.keep.refresh();
+    this.refreshBar();
+    this.changed();
+    this.say(`Shown: ${this.lanes.map((run) => [run.name, ...run.touches.map((touch) => touch.text || touch.kind)].join(", ")).join("; beside it ")}`);
   }
 
   onStep(run, first) {
@@ -161,10 +220,16 @@ class Page {
 
   onRun(run) {
     if (!this.lanes.includes(run)) return;
-    if (run.phase === "failed") this.notify(inWords(run.error));
-    if (run.phase === "failed" && !run.scene) this.fold.open = true;  // what was asked has to be changed
-    if (run.finished) this.say(`${run.name} is done. Answer: ${run.answer.trim()}`);
-    if (!run.active) { this.keep.refresh(); if (run.scene) this.viewer.arrived(run); }
+    if (run.phase === "failed" && run.beside) {  // an edit that cannot be made: nothing has changed
+      this.lanes = this.past.pop();
+      this.viewer.showLanes();
+      this.notify(inWords(run.error), this.viewer.cardOf(run.beside));
+    } else if (run.phase === "failed") {
+      if (!run.scene) this.fold.open = true;  // what was asked has to be changed
+      this.notify(inWords(run.error), at("runbar"));
+    }
+    if (run.finished) { this.viewer.showStory(run); this.say(`${run.name} is done. Answer: ${run.answer.trim()}`); }
+    if (!run.active) { this.keep.refresh(); if (run.scene) this.viewer.arrived(run); this.prompt.recount(); }
     this.refreshBar();
     this.changed();
   }
@@ -191,7 +256,7 @@ class Page {
       if (!beside) this.prompt.set(row.prompt);
       this.keep.refresh();
       at("viewer").scrollIntoView({ block: "start" });
-    } catch (error) { this.notify(inWords(error)); }
+    } catch (error) { this.notify(inWords(error), this.keep.note); }
   }
 
   showPattern(run, step, layer, head, query) {
@@ -223,10 +288,14 @@ class Page {
     next();
   }
 
-  notify(text) {
+  // Next to the control that caused it, and in view; what no control caused stands on top.
+  notify(text, beside = at("keys-list")) {
     const box = at("notice");
     box.hidden = !text;
     box.replaceChildren(...(text ? [make("span", {}, text), button("Dismiss", () => this.notify(""))] : []));
+    const place = text ? beside : at("keys-list");
+    if (box.previousElementSibling !== place) place.after(box);
+    if (text) box.scrollIntoView({ block: "nearest" });
   }
 
   // ---- The address
@@ -270,7 +339,7 @@ class Page {
       if (!isWanted()) return;
       showView(this, opened.state.view);
       showMissing(this, opened);
-    } catch (error) { this.notify(inWords(error)); }
+    } catch (error) { this.notify(inWords(error), this.links > 1 ? this.keep.opening : undefined); }
     this.opening = false;
     document.body.dataset.opened = "true";
     this.changed();

@@ -33,26 +33,26 @@ function orderChanges(a, b) {
     .filter(({ before, after }) => before >= 0 && after >= 0 && before !== after);
 }
 
-// How much of a row of shares would have to be moved to make it the other: between 0 and 1.
-function movedShare(a, b) {
-  let sum = 0;
-  for (let k = 0; k < a.length; k++) if (Number.isFinite(a[k]) && Number.isFinite(b[k])) sum += Math.abs(a[k] - b[k]);
-  return sum / 2;
+// What the server says of two finished runs, or of their attention at the two steps shown: null while it is on
+// its way or cannot be known. It compares the traces themselves, before anything is rounded for a page.
+function comparisonOf(app) {
+  const [a, b] = app.views.map((view) => app.runOf(view));
+  if (!a || !b || !a.finished || !b.finished) return null;
+  return app.ask(`compare ${a.id} ${b.id}`, () => app.page.client.compare(a.id, b.id));
 }
 
-// By layer (head means), their mean, and the head that moved most where both scenes have single heads.
-function attentionChange(a, b, stepA, stepB) {
-  const layers = Math.min(a.layers, b.layers), heads = Math.min(a.heads, b.heads);
-  const byLayer = Array.from({ length: layers }, (_, l) => movedShare(a.shareRow(stepA, l, -1), b.shareRow(stepB, l, -1)));
-  let top = null;
-  if (a.headStep(stepA) === stepA && b.headStep(stepB) === stepB) {
-    for (let layer = 0; layer < layers; layer++) for (let head = 0; head < heads; head++) {
-      const moved = movedShare(a.shareRow(stepA, layer, head), b.shareRow(stepB, layer, head));
-      if (!top || moved > top.moved) top = { layer, head, moved };
-    }
-  }
-  return { byLayer, mean: byLayer.reduce((x, y) => x + y, 0) / layers, top };
+function attentionOf(app, layer = -1, head = -1) {
+  const [one, two] = app.views, [a, b] = app.views.map((view) => app.runOf(view));
+  if (!a || !b || !a.finished || !b.finished) return null;
+  const steps = [one.scene.json.steps[one.step], two.scene.json.steps[two.step]], where = head < 0 ? [] : [layer, head];
+  return app.ask(`attention ${a.id} ${b.id} ${steps} ${where}`, async () => {
+    const answer = await app.page.client.compare(a.id, b.id, ...steps, ...where);
+    return { ...answer, rows: unpackArray(answer.difference) };
+  });
 }
+
+// A distance in words; what rounding alone may give is no change.
+const moved = (distance, resolution) => (distance <= resolution ? "no change" : percent(distance));
 
 // ---- The card
 
@@ -73,9 +73,13 @@ function updateChanges(app, view) {
     return;
   }
   const held = [...view.changes.querySelectorAll("button")].indexOf(document.activeElement);
-  const moved = attentionChange(a.scene, b.scene, a.step, b.step);
+  const compared = comparisonOf(app), at = `${a.scene.stepName(a.step)}${a.step === b.step ? "" : ` and ${b.scene.stepName(b.step)}`}`;
+  if (compared && compared.value && compared.value.same) {
+    view.changes.replaceChildren(make("p", {}, make("b", {}, "No change"), ": the same answer, tokens and order, and the same attention at every step."));
+    return;
+  }
   view.changes.replaceChildren(answerLine(a.scene, b.scene), tokenLines(app, view, a, b), orderLine(app, view, a.scene, b.scene),
-    make("h4", {}, `Attention at ${b.scene.stepName(b.step)}`), attentionLine(app, b.scene, moved), movedBars(app, b.scene, moved));
+    make("h4", {}, `Attention at ${at}`), ...attentionLines(app, b.scene), ...overSteps(app, compared));
   const buttons = view.changes.querySelectorAll("button");
   if (held >= 0 && buttons[held]) buttons[held].focus({ preventScroll: true });
 }
@@ -118,24 +122,38 @@ function orderLine(app, view, a, b) {
   return box;
 }
 
-function attentionLine(app, scene, { mean, top }) {
-  const line = make("p", {}, `${percent(mean)} ${app.isBranch() ? "moved" : "differs"} (mean over layers)`);
-  if (!top) return line;
-  const pick = make("button", { type: "button", className: "fsv-link" },
-    `layer ${scene.json.layers[top.layer]} head ${scene.json.heads[top.head]}`);
+function attentionLines(app, scene) {
+  const answer = attentionOf(app), note = (text) => [make("p", { className: "fsv-note" }, text)];
+  if (!answer) return note("Compared once both runs are over.");
+  if (answer.error) return [make("p", { className: "fsl-bad", role: "alert" }, inWords(answer.error))];
+  if (!answer.value) return note("Comparing …");
+  const { distance, layers, top, resolution } = answer.value;
+  if (distance === undefined) return note("The two models have other layers or heads: colours show the mean over all of them.");
+  if (top.distance <= resolution) return [make("p", {}, "no change")];
+  const line = make("p", {}, `${moved(distance, resolution)} ${app.isBranch() ? "moved" : "differs"} (mean over layers and heads); most: `);
+  const pick = make("button", { type: "button", className: "fsv-link" }, `layer ${scene.json.layers[top.layer]} head ${scene.json.heads[top.head]}`);
   pick.addEventListener("click", () => app.choose(top.layer, top.head));
-  line.append("; most: ", pick, ` ${percent(top.moved, 2)}`);
-  return line;
+  line.append(pick, ` ${moved(top.distance, resolution)}`);
+  return [line, movedBars(scene, layers, resolution)];
 }
 
-function movedBars(app, scene, { byLayer }) {
-  const most = Math.max(...byLayer);
+function movedBars(scene, layers, resolution) {
+  const most = Math.max(...layers);
   const bars = make("div", { className: "fsv-bars", role: "img",
-    "aria-label": `Attention moved, by layer: ${byLayer.map((v, l) => `${scene.json.layers[l]}: ${percent(v, 2)}`).join(", ")}` });
-  byLayer.forEach((v, l) => {
+    "aria-label": `Attention moved, by layer: ${layers.map((v, l) => `${scene.json.layers[l]}: ${moved(v, resolution)}`).join(", ")}` });
+  layers.forEach((v, l) => {
     const fill = make("span", {});
-    fill.style.height = `${(100 * v) / (most || 1)}%`;
-    bars.append(make("span", { className: "fsv-layer", title: `layer ${scene.json.layers[l]}: ${percent(v)}` }, fill));
+    fill.style.height = `${v <= resolution ? 0 : (100 * v) / most}%`;
+    bars.append(make("span", { className: "fsv-layer", title: `layer ${scene.json.layers[l]}: ${moved(v, resolution)}` }, fill));
   });
-  return make("div", {}, bars, make("p", { className: "fsv-note" }, `by layer, first layer left; most: ${percent(most)}`));
+  return make("div", {}, bars, make("p", { className: "fsv-note" }, `by layer, first layer left; most: ${moved(most, resolution)}`));
+}
+
+// Where in the whole run attention moved most: the step that is shown may be one at which it did not.
+function overSteps(app, compared) {
+  const attention = compared && compared.value && compared.value.attention;
+  if (!attention || !attention.distance.some((v) => v > attention.resolution)) return [];
+  const most = Math.max(...attention.distance), step = attention.steps[attention.distance.indexOf(most)], [a] = app.views;
+  const at = a.scene.json.steps.indexOf(step);
+  return [make("p", { className: "fsv-note" }, `Of all steps most at step `, linkTo(String(step), () => app.go(a, at)), `: ${moved(most, attention.resolution)}`)];
 }

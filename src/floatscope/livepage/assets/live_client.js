@@ -41,6 +41,7 @@ class Client {
   scene(run) { return this.get(`scene/${run}`); }
   heads(run, step) { return this.get(`scene/${run}/heads/${step}`); }
   head(run, layer, head) { return this.get(`scene/${run}/head/${layer}/${head}`); }
+  compare(...at) { return this.get(`compare/${at.join("/")}`); }
   forget(runs) { return this.post("forget", { runs }); }
   state(json) { return this.postText("state", json); }
   tokens(model, prompt, length) { return this.post("tokens", { model, prompt, length }); }
@@ -50,15 +51,17 @@ class Client {
   async exported(runs) { return (await answerOf("export", posted(JSON.stringify({ runs })))).blob(); }
   async trace(run) { return (await answerOf(`trace/${run}`)).blob(); }
 
-  // Each event of a run, as it comes. Aborting the signal cancels the run on the server.
-  async run(request, onEvent, signal) {
-    const answer = await answerOf("run", posted(JSON.stringify(request), signal));
+  // Each event of a run, or of another task that tells its progress, as it comes. Aborting the signal cancels it.
+  async run(request, onEvent, signal) { return this.task("run", request, onEvent, signal); }
+
+  async task(path, request, onEvent, signal) {
+    const answer = await answerOf(path, posted(JSON.stringify(request), signal));
     const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
     let rest = "", ended = false;
     const take = (line) => {
       if (!line.trim()) return;
       const event = JSON.parse(line);
-      ended = ["done", "error", "cancelled"].includes(event.event);
+      ended = ["done", "error", "cancelled", "answer"].includes(event.event);
       onEvent(event);
     };
     for (;;) {

@@ -2,6 +2,8 @@
 
 const LINK_HELP = "Copies #s=… without the address of this page, which holds its key. Append it to the address of another live page, or paste it there under “Open a link from elsewhere”.";
 
+const CONTROL_HELP = "The same canvases, read by the model with permuted weights, each head as sharp as the trained one: what the architecture does by itself.";
+
 class Keep {
   constructor(page) {
     this.page = page;
@@ -9,7 +11,9 @@ class Keep {
     fillSelect(this.which, [["0", "of A"], ["1", "of B"]]);
     this.tools = make("div", { className: "fsl-tools", role: "group", "aria-label": "Keep and share" },
       Object.assign(button("Copy link", () => this.copyLink()), { title: LINK_HELP }), this.which, button("Copy as Python", () => this.copyPython()),
-      button("Save trace", () => this.saveTrace()), button("Export page", () => this.exportPage()));
+      button("Save trace", () => this.saveTrace()), button("Export page", () => this.exportPage()),
+      button("Save SVG", () => this.savePicture("svg")), button("Save PNG", () => this.savePicture("png")),
+      Object.assign(button("Compare with untrained control", () => this.page.control(this.trainedRun())), { title: CONTROL_HELP }));
     this.code = make("pre", { tabIndex: 0 }, make("code", {}));
     this.shownText = make("section", { className: "fsl-text", hidden: true }, make("div", { className: "fsl-line" },
       make("h3", {}), button("Close", () => { this.shownText.hidden = true; })), this.code);
@@ -23,11 +27,12 @@ class Keep {
   opener() {
     const open = () => this.page.openLink(this.paste.value);
     this.paste.addEventListener("keydown", (event) => { if (event.key === "Enter") open(); });
+    this.opening = this.paste;
     return make("div", { className: "fsl-line" }, make("label", { className: "fsv-label", htmlFor: "keep-paste" }, "Open a link from elsewhere"), this.paste, button("Open", open));
   }
 
   makeTable() {
-    const names = ["Prompt", "Model", "Sampler", "Touches", "Answer", "Steps", "Time", ""];
+    const names = ["Prompt", "Model", "Sampler", "Edits", "Answer", "Steps", "Time", ""];
     const head = make("tr", {}, ...names.map((name) => (name ? make("th", { scope: "col" }, name) : make("td", {}))));
     this.wrap = make("div", { className: "fsl-scroll", tabIndex: 0, role: "region", "aria-label": "Runs" },
       make("table", { className: "fsl-runs" }, make("thead", {}, head), this.table));
@@ -47,6 +52,8 @@ class Keep {
     const { lanes } = this.page, wanted = lanes[this.which.hidden ? 0 : Number(this.which.value)];
     return wanted && wanted.finished ? wanted : lanes.find((run) => run && run.finished);
   }
+
+  trainedRun() { return this.page.lanes.find((run) => run && run.finished && !run.control); }
 
   async copyLink() { await this.copy(this.page.link(), "Link without this page's key", "The link of this view"); }
 
@@ -71,7 +78,19 @@ class Keep {
     });
   }
 
-  async trying(act) { try { await act(); } catch (error) { this.page.notify(inWords(error)); } }
+  wait(text) { this.page.say(text, true); }
+
+  // What is shown of the view now: header, canvas, cards; without the controls.
+  async savePicture(kind) {
+    await this.trying(async () => {
+      const { viewer } = this.page, names = this.page.lanes.map((run) => run.id).join("-");
+      const text = pictureOf(viewer.root, [viewer.legend, viewer.body], `Floatscope live: ${names}`);
+      download(kind === "svg" ? new Blob([text], { type: "image/svg+xml" }) : await pngOf(text), `floatscope-${names}.${kind}`);
+      this.page.say("The picture is saved among your downloads.", true);
+    });
+  }
+
+  async trying(act) { try { await act(); } catch (error) { this.page.notify(inWords(error), this.tools); } }
 
   // To the clipboard; what cannot go there, or is worth reading, is shown and selected.
   async copy(text, what, title, show = false) {

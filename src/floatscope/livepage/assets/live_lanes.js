@@ -3,8 +3,8 @@
 
 function dressLanes(app) {
   app.views.forEach((view, i) => {
-    const cards = [view.panel, view.headCard, view.headButtons[0], view.path].map((part) => part.closest(".fsv-card"));
-    for (const part of [view.header, view.dock, ...view.bands.map((band) => band.element), ...cards]) part.dataset.lane = i;
+    const cards = [view.panel, view.headCard, view.edits, view.headButtons[0], view.path].map((part) => part.closest(".fsv-card"));
+    for (const part of [view.header, view.dock, view.transport, ...view.bands.map((band) => band.element), ...cards]) part.dataset.lane = i;
   });
   if (!app.lanes) {
     app.lanes = make("div", { className: "fsv-segments fsl-lanes", role: "radiogroup", "aria-label": "Run to show" });

@@ -5,8 +5,8 @@ async function pastRun(page, row) {
   const json = await page.client.scene(row.run);
   const { client } = page;
   run.scene = new LiveScene(json, row.run, { heads: (id, step) => client.heads(row.run, step), head: (id, layer, head) => client.head(row.run, layer, head) });
-  Object.assign(run, { id: row.run, phase: "done", touches: row.touches, from: row.from, prompt: row.prompt, sampler: row.sampler, samplerText: row.sampler.text,
-    answer: row.answer, seconds: row.seconds, total: row.steps, wholeAsked: true, state: row.state.runs[0] });
+  Object.assign(run, { id: row.run, phase: "done", control: row.control, label: row.name, touches: row.touches, from: row.from, prompt: row.prompt, sampler: row.sampler, samplerText: row.sampler.text,
+    answer: row.answer, seconds: row.seconds, total: row.steps, wholeAsked: true, state: row.control ? null : row.state.runs[0] });
   return run;
 }
 
@@ -45,7 +45,7 @@ async function openRuns(page, { runs, state }) {
   const made = new Map();  // by its place in the link; two can be shown
   for (const [i, request] of runs.entries()) {
     if (!request || made.size === 2) continue;
-    const row = kept.find((one) => sameRun(one.state.runs[0], state.runs[i]));
+    const row = kept.find((one) => !one.control && sameRun(one.state.runs[0], state.runs[i]));
     made.set(i, row ? await pastRun(page, row) : new Run(page, request, page.modelOf(request.model)));
   }
   const [[first, run] = [0, null]] = made, { prompt, sampler } = state.runs[first];
@@ -68,11 +68,11 @@ function showMissing(page, { missing, state }) {
   box.replaceChildren(...missing.map(({ run, message, remedy }) => {
     const { prompt, sampler, touches } = state.runs[run];
     const rows = [["Prompt", promptTitle(prompt)], ["Sampler", sampler ? samplerText(sampler) : "the model's own"],
-      ["Touches", touches.length ? touches.map((touch) => `${touch.kind} at step ${touch.step}`).join(", ") : "none"]];
+      ["Edits", touches.length ? touches.map((touch) => `${touch.kind} at step ${touch.step}`).join(", ") : "none"]];
     const here = ready.map((model) => button(`Run the prompt with ${model.name}`, () => page.runWith(model, state.runs[run])));
     return make("div", {}, make("h2", {}, message), make("dl", {}, ...rows.map(([name, text]) => make("div", {}, make("dt", {}, name), make("dd", {}, text)))),
       make("p", {}, remedy, here.length ? ` Or run the prompt with a model that is here${
-        touches.length ? ", without the touches: their positions and heads are those of the other model" : ""}.` : ""),
+        touches.length ? ", without the edits: their positions and heads are those of the other model" : ""}.` : ""),
       make("div", { className: "fsl-buttons" }, ...here));
   }), button("Dismiss", () => { box.hidden = true; }));
 }
@@ -85,6 +85,7 @@ function showView(page, view) {
   if (!first) return;
   if ([...viewer.pickMode.options].some((option) => option.value === view.colour && !option.disabled)) viewer.mode = view.colour;
   if (view.grid) viewer.grid = view.grid;
+  if (view.layer !== undefined) viewer.chose = true;
   if (view.layer !== undefined) viewer.layer = Math.min(view.layer, first.scene.layers - 1);
   if (view.head !== undefined) viewer.head = viewer.layer < 0 ? -1 : Math.min(view.head, first.scene.heads - 1);
   if (view.key >= 0 && view.key < first.scene.keys) viewer.selected = { scene: first.scene, key: view.key };

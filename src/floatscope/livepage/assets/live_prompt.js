@@ -9,6 +9,7 @@ class PromptBox {
     this.limits = limits;
     this.kind = "rag";
     this.gold = null;
+    this.wait = 500;  // ms without typing, before tokens are counted
     this.rest = {};  // what a prompt may hold besides: its instruction
     this.buildHead(examples);
     this.text = make("textarea", { id: "prompt-text", rows: 7, spellcheck: false, maxLength: limits.prompt_chars || 100000 });
@@ -41,7 +42,7 @@ class PromptBox {
     this.examples = make("select", { id: "prompt-example" });
     fillSelect(this.examples, [["", "choose …"], ...examples.map((e, i) => [i, e.title])]);
     this.examples.addEventListener("change", () => { if (this.examples.value !== "") this.example(Number(this.examples.value)); });
-    this.example = (i) => { this.set(examples[i].prompt); this.examples.value = String(i); };
+    this.example = (i) => { this.set(examples[i].prompt); this.examples.value = String(i); this.page.suggest(examples[i].settings); };
     const pick = make("div", { className: "fsv-control" }, make("label", { className: "fsv-label", htmlFor: "prompt-example" }, "Example"), this.examples);
     this.head = make("div", { className: "fsl-line" }, this.tabs, pick);
   }
@@ -96,7 +97,7 @@ class PromptBox {
   set(prompt) {
     const { text, question, passages, gold, chat, layout, ...rest } = prompt;  // each model has a layout of its own
     this.rest = rest;
-    this.chat.value = chat === true ? "yes" : chat === false && !this.chatPart.hidden ? "no" : "";
+    this.chat.value = chat === true ? "yes" : chat === false ? "no" : "";
     this.gold = null;
     this.examples.value = "";
     if (text !== undefined) this.text.value = text;
@@ -121,6 +122,11 @@ class PromptBox {
       ...(instruction === undefined ? {} : { instruction }), ...rest };
   }
 
+  field() { return this.kind === "text" ? this.text : this.question; }
+
+  // What could not be counted while a run was going on.
+  recount() { if (!this.count.textContent) this.typed(); }
+
   empty() { return !(this.kind === "text" ? this.text.value : this.question.value).trim(); }
 
   // In one line, for the fold's summary and the history.
@@ -131,7 +137,7 @@ class PromptBox {
     this.page.promptChanged();
     clearTimeout(this.timer);
     this.count.textContent = "";
-    this.timer = setTimeout(() => this.counted(), 500);
+    this.timer = setTimeout(() => this.counted(), this.wait);
   }
 
   async counted() {

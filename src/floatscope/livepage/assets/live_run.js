@@ -10,7 +10,7 @@ class Run {
     this.stopper = new AbortController();
   }
 
-  get name() { return this.model ? this.model.name || this.model.spec : "model"; }
+  get name() { return this.control ? this.label : this.model ? this.model.name || this.model.spec : "model"; }
   get active() { return ["asked", "queued", "running"].includes(this.phase); }
   get finished() { return this.phase === "done"; }
 

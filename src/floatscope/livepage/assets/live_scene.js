@@ -19,13 +19,16 @@ class LiveScene extends Scene {
     return confidence && this.isMasked(step, key) ? rowOf(confidence, step)[key] : NaN;
   }
 
-  // Beside what colours a token in any scene: the difference to the other run's share, at the step it is at.
+  // Beside what colours a token in any scene: the difference to the other run's share, as the server computes it.
+  // `difference` is { sign, rows, head } of the steps shown: rows by layer and their mean, and one head's row.
   valueRow(mode, step, layer, head) {
     if (mode !== "difference") return super.valueRow(mode, step, layer, head);
-    const { other } = this, share = this.shareRow(step, layer, head);
-    if (!other || other.keys !== this.keys) return new Float32Array(this.keys).fill(NaN);
-    const theirs = other.shareRow(Math.min(this.otherStep, other.steps - 1), Math.min(layer, other.layers - 1), Math.min(head, other.heads - 1));
-    return share.map((v, k) => v - theirs[k]);
+    const { rows, head: own, sign = 1 } = this.difference || {}, array = head >= 0 ? own : rows, row = new Float32Array(this.keys).fill(NaN);
+    if (!array) return row;
+    const last = array.shape[0] - 1, from = head >= 0 ? 0 : layer < 0 ? last : layer;
+    if (from > last || (layer >= 0 && head < 0 && last === 0)) return row;
+    rowOf(array, from).forEach((v, k) => { if (k < row.length) row[k] = sign * v; });
+    return row;
   }
 }
 

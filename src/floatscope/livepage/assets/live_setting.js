@@ -13,12 +13,23 @@ class Setting {
     this.pickModel.addEventListener("change", () => this.chooseModel(this.pickModel.value));
     this.pickSampler.addEventListener("change", () => this.chooseSampler(this.pickSampler.value, {}));
     this.about = make("p", { className: "fsv-note" });
+    this.suggested = {};  // settings that suit the prompt, where a sampler has them
     this.near = make("div", { className: "fsl-fields" });
     this.far = make("div", { className: "fsl-fields" });
     this.more = make("details", { className: "fsl-more" }, make("summary", {}, "More settings"), this.far);
     this.root = make("div", { className: "fsl-setting", role: "group", "aria-label": label },
       make("div", { className: "fsl-fields fsl-fields-wide" }, this.labelled("Model", this.pickModel), this.labelled("Sampler", this.pickSampler)),
       this.near, this.more, this.about);
+    // The tokens to decode are counted with those of the prompt.
+    this.root.addEventListener("input", () => this.page.settingChanged());
+  }
+
+  // The settings of an example; without any, those of the model.
+  suggest(settings = {}) {
+    if (JSON.stringify(settings) === JSON.stringify(this.suggested)) return;
+    this.suggested = settings;
+    const { model, sampler } = this;
+    if (sampler) this.chooseSampler(sampler.name, { length: model.sampler.settings.length, ...(sampler.name === model.sampler.name ? model.sampler.settings : {}), ...settings });
   }
 
   labelled(text, field) {
@@ -48,7 +59,7 @@ class Setting {
     if (!model.samplers || !offered) { this.fields([], {}); this.about.textContent = model.message || "This model is still being loaded."; return; }
     // A length that was chosen stays when the model changes.
     const kept = !sampler && held.length !== undefined ? { length: held.length } : {};
-    this.chooseSampler(offered.name, { ...offered.settings, ...kept });
+    this.chooseSampler(offered.name, { ...offered.settings, ...(sampler ? {} : this.suggested), ...kept });
   }
 
   chooseSampler(name, values) {
@@ -59,6 +70,7 @@ class Setting {
     const kept = Object.fromEntries(FIRST.filter((f) => f in held && !(f in values)).map((f) => [f, held[f]]));
     this.fields(sampler.fields, { ...kept, ...values });
     this.about.textContent = sampler.about || "";
+    this.page.settingChanged();
   }
 
   fields(fields, values) {

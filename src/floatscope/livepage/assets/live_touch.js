@@ -1,5 +1,5 @@
-// What can be done to a run from the step that is shown: to a token, its key, its region, a head. Each makes a
-// branch; nothing is changed in the run itself.
+// What can be done to a run: to a token, its key, its region, a head. Each button says from which step it acts,
+// and makes a branch; nothing is changed in the run itself.
 
 const ROWS_THAT_LOOK = ["predicting", "answer", "masked", "revealed", "question"];
 
@@ -7,7 +7,7 @@ const ROWS_THAT_LOOK = ["predicting", "answer", "masked", "revealed", "question"
 
 function touchToken(app, view, key) {
   const run = app.runOf(view);
-  if (!run) return [];
+  if (!run || run.control) return [];
   const box = make("div", { className: "fsl-touch" });
   if (key >= view.scene.json.prompt_length) box.append(...touchAnswer(app, view, run, key));
   if (view.scene.isThere(view.step, key)) box.append(...touchKey(app, view, run, key));
@@ -28,14 +28,16 @@ function touchAnswer(app, view, run, key) {
     if (own !== tick) {
       if (!scene.json.steps.includes(own)) return [];
       return [make("p", { className: "fsv-note" }, "A causal model writes from left to right: this position is decided at step ",
-        linkTo(String(own), () => app.go(view, scene.json.steps.indexOf(own))), ".")];
+        linkTo(String(own), () => app.go(view, scene.json.steps.indexOf(own))), "."), rankingOf(app, view, run, key)];
     }
-    return [candidatesOf(app, view, run, key)];
+    return [candidatesOf(app, view, run, key), rankingOf(app, view, run, key)];
   }
-  if (scene.isMasked(step, key)) return [candidatesOf(app, view, run, key)];
+  const ranking = rankingOf(app, view, run, key);
+  if (scene.isMasked(step, key)) return [candidatesOf(app, view, run, key), ranking];
+  const text = `Put back to mask ${fromStep(startOf(app, view, "remask", key))}`;
   return [make("h4", {}, "Change it"), make("div", { className: "fsl-buttons" },
-    button("Put back to mask", () => app.touch(view, { kind: "remask", positions: [key] }), `Put position ${key} back to mask`)),
-  candidatesOf(app, view, run, key)];
+    button(text, () => app.touch(view, { kind: "remask", positions: [key] }, key), `${text}: position ${key}`)),
+  candidatesOf(app, view, run, key), ranking];
 }
 
 // What no one would tell from nothing is said to be less than something.
@@ -50,7 +52,7 @@ function linkTo(text, act) {
 // The five likeliest tokens and what each layer would say, asked for once per run, step and position.
 function candidatesOf(app, view, run, key) {
   const step = view.scene.json.steps[view.step];
-  const box = make("div", { className: "fsl-candidates" }, make("h4", {}, "Likeliest here"));
+  const box = make("div", { className: "fsl-candidates" }, make("h4", {}, `Likeliest at step ${step}; click to force`));
   if (!run.finished) {
     box.append(make("p", { className: "fsv-note" }, run.active ? "Known once the run is over." : "Only of a run that came to its end: run it again."));
     return box;
@@ -61,9 +63,9 @@ function candidatesOf(app, view, run, key) {
     return box;
   }
   const { candidates, layers, why } = answer.value;
-  const force = ({ id, text }) => app.touch(view, { kind: "force", position: key, token: id }, `${quoted(text)}`);
-  const list = make("ol", { className: "fsl-ranked" });
-  for (const one of candidates) list.append(make("li", {}, candidate(one, key, force)));
+  const force = ({ id }) => app.touch(view, { kind: "force", position: key, token: id }, key);
+  const list = make("ol", { className: "fsl-ranked" }), from = fromStep(startOf(app, view, "force", key));
+  for (const one of candidates) list.append(make("li", {}, candidate(one, key, from, force)));
   box.append(list, anyToken(app, view, run, key));
   if (layers) box.append(byLens(app, layers, candidates));
   else if (why) box.append(make("p", { className: "fsv-note" }, why));
@@ -78,14 +80,15 @@ function anyToken(app, view, run, key) {
     if (!field.value.trim()) return;
     try {
       const found = await oneToken(app.page.client, run.model.id, field.value);
-      app.anyWord = "";
-      app.touch(view, { kind: "force", position: key, token: found });
-    } catch (error) { app.page.notify(inWords(error)); }
+      Object.assign(app, { anyWord: "", wordError: "" });
+      app.touch(view, { kind: "force", position: key, token: found }, key);
+    } catch (error) { app.wordError = inWords(error); app.update(); app.root.querySelector(".fsl-word-error").scrollIntoView({ block: "nearest" }); }
   };
-  field.addEventListener("input", () => { app.anyWord = field.value; });
+  field.addEventListener("input", () => { app.anyWord = field.value; app.wordError = ""; });
   field.addEventListener("keydown", (event) => { if (event.key === "Enter" && !event.ctrlKey) { event.preventDefault(); force(); } });
-  return make("div", { className: "fsl-scope" }, make("label", { className: "fsv-label", htmlFor: field.id }, "another"), field,
-    button("Force", force, `Force this token at position ${key}`));
+  const text = `Force ${fromStep(startOf(app, view, "force", key))}`;
+  return make("div", {}, make("div", { className: "fsl-scope" }, make("label", { className: "fsv-label", htmlFor: field.id }, "another"), field,
+    button(text, force, `${text}: this token, position ${key}`)), app.wordError ? make("p", { className: "fsl-bad fsl-word-error", role: "alert" }, app.wordError) : "");
 }
 
 async function oneToken(client, model, word) {
@@ -101,12 +104,13 @@ async function oneToken(client, model, word) {
     remedy: "Force them one after the other, each at its own position." });
 }
 
-function candidate(one, key, force) {
+function candidate(one, key, from, force) {
   const bar = make("i", { className: "fsl-p" });
   bar.style.width = `${100 * one.p}%`;
-  const inside = [make("span", { className: "fsl-word" }, shown(one.text) || "␣"), make("span", { className: "fsl-track" }, bar), make("b", {}, probability(one.p))];
-  const pick = make("button", { type: "button", className: "fsl-candidate", title: "Force this token and branch from here",
-    "aria-label": `Force ${quoted(one.text)} at position ${key}, probability ${probability(one.p)}` }, ...inside);
+  const word = shown(one.text) || "␣", p = probability(one.p);
+  const inside = [make("span", { className: "fsl-word" }, word), make("span", { className: "fsl-track" }, bar), " ", make("b", {}, p), " ", make("small", {}, from)];
+  const pick = make("button", { type: "button", className: "fsl-candidate", title: "Force this token, in a branch",
+    "aria-label": `${word} ${p} ${from}: force this token at position ${key}` }, ...inside);
   pick.addEventListener("click", () => force(one));
   return pick;
 }
@@ -141,36 +145,58 @@ function touchKey(app, view, run, key) {
   from.value = app.cutFrom && [...from.options].some((o) => o.value === app.cutFrom) ? app.cutFrom : "predicting";
   from.addEventListener("change", () => { app.cutFrom = from.value; });
   const label = (field, text) => make("label", { className: "fsv-label", htmlFor: field.id }, text);
+  const when = fromStep(startOf(app, view, "hide", key));
+  const act = (text, more, touch) => button(`${text} ${when}`, () => app.touch(view, { ...touch(), ...where() }, key), `${text} ${when}: ${more}`);
   return [make("div", { className: "fsl-take" }, make("h4", {}, "Take it away"),
     make("div", { className: "fsl-scope" }, label(scope, "for"), scope),
     make("div", { className: "fsl-buttons" },
-      button("Hide this key", () => app.touch(view, { kind: "hide", positions: [key], ...where() }), `Hide key ${key}`),
-      button("Zero its value", () => app.touch(view, { kind: "value", positions: [key], to: "zero", ...where() }), `Zero the value of key ${key}`)),
-    make("div", { className: "fsl-scope" }, label(from, "edges from"), from, button(`Cut to “${region}”`,
-      () => app.touch(view, { kind: "cut", queries: [from.value], keys: [region], ...where() }), `Cut the edges to region ${region}`)))];
+      act("Hide this key", `position ${key}`, () => ({ kind: "hide", positions: [key] })),
+      act("Zero its value", `position ${key}`, () => ({ kind: "value", positions: [key], to: "zero" }))),
+    make("div", { className: "fsl-scope" }, label(from, "edges from"), from,
+      act(`Cut to “${region}”`, "the edges to this region", () => ({ kind: "cut", queries: [from.value], keys: [region] }))))];
 }
 
-// ---- A chosen head
+// ---- Chosen heads: one, a whole layer, or several
 
 function makeHeadCard(app, view) {
   view.headCard = make("div", {});
-  return make("section", { className: "fsv-card fsl-head-card", "aria-label": `Chosen head, ${view.scene.label}` },
-    make("h3", {}, `Head · ${view.scene.label}`), view.headCard);
+  return make("section", { className: "fsv-card fsl-head-card", "aria-label": `Chosen heads, ${view.scene.label}` },
+    make("h3", {}, `Chosen heads · ${view.scene.label}`), view.headCard);
+}
+
+// What is chosen: { heads: [[layer, head]] as the run numbers them, text, several }.
+function chosenHeads(app, view) {
+  const { scene } = view, named = ([l, h]) => [scene.json.layers[l], scene.json.heads[h]];
+  const words = ([l, h]) => `layer ${l} head ${h}`;
+  if (app.several) {
+    const heads = [...app.several].map((place) => place.split("/").map(Number)).filter(([l, h]) => l < scene.layers && h < scene.heads).map(named);
+    const text = heads.length === 1 ? words(heads[0]) : `${heads.length} heads`;
+    return { heads, text, about: heads.map(words).join(", ") || "Click heads in the grid to add or remove them; a layer's number stands for all its heads." };
+  }
+  if (app.layer < 0) return { heads: [], text: "", about: "Choose a head in the grid, or a layer, to ablate it or to see its whole pattern." };
+  const layer = app.layerOf(scene), head = Math.min(app.head, scene.heads - 1);
+  if (app.head >= 0) { const one = named([layer, head]); return { heads: [one], text: words(one), about: `${words(one)}: ${headLines(app, view, layer, head)[1]}`, one }; }
+  const text = `layer ${scene.json.layers[layer]}`;
+  return { heads: scene.json.heads.map((h) => [scene.json.layers[layer], h]), text, about: `${text}, all ${scene.heads} heads` };
 }
 
 function updateHeadCard(app, view) {
-  const { scene, step } = view, run = app.runOf(view), layer = app.layerOf(scene), head = Math.min(app.head, scene.heads - 1);
-  if (app.layer < 0 || app.head < 0 || !run) {
-    view.headCard.replaceChildren(make("p", { className: "fsv-note" }, "Choose a head in the grid to ablate it or to see its whole pattern."));
-    return;
+  const { scene, step } = view, run = app.runOf(view), held = [...view.headCard.querySelectorAll("button")].indexOf(document.activeElement);
+  const { heads, text, about, one } = chosenHeads(app, view), key = app.selectedIn(view), when = fromStep(startOf(app, view, "ablate"));
+  const tools = [];
+  const ablate = (to) => button(`Ablate ${text} (${to}) ${when}`, () => app.touch(view, { kind: "ablate", heads, to }));
+  if (run && !run.control && heads.length) tools.push(ablate("zero"), ablate("mean"));
+  if (run && !run.control && one) {
+    const look = (label, query) => {
+      const made = button(label, () => app.page.showPattern(run, scene.json.steps[step], ...one, query));
+      if (!run.finished) { made.disabled = true; made.title = "Once the run is over"; }
+      return made;
+    };
+    tools.push(look("Whole pattern"), ...(key >= 0 ? [look("Row of the token", key)] : []));
   }
-  const l = scene.json.layers[layer], h = scene.json.heads[head], held = [...view.headCard.querySelectorAll("button")].indexOf(document.activeElement);
-  const ablate = (to) => app.touch(view, { kind: "ablate", heads: [[l, h]], to });
-  const tools = [button("Ablate (zero)", () => ablate("zero")), button("Ablate (mean)", () => ablate("mean")),
-    button("Whole pattern", () => app.page.showPattern(run, scene.json.steps[step], l, h))];
-  const key = app.selectedIn(view);
-  if (key >= 0) tools.push(button("Row of the token", () => app.page.showPattern(run, scene.json.steps[step], l, h, key)));
-  if (!run.finished) for (const one of tools.slice(2)) { one.disabled = true; one.title = "Once the run is over"; }
-  view.headCard.replaceChildren(make("p", {}, `layer ${l}, head ${h}: ${headLines(app, view, layer, head)[1]}`), make("div", { className: "fsl-buttons" }, ...tools));
+  const several = button("Select several heads", () => app.selectSeveral(!app.several));
+  several.setAttribute("aria-pressed", String(Boolean(app.several)));
+  tools.push(several);
+  view.headCard.replaceChildren(make("p", {}, about), make("div", { className: "fsl-buttons" }, ...tools));
   if (held >= 0 && tools[held]) tools[held].focus({ preventScroll: true });
 }

@@ -8,6 +8,9 @@ class LiveViewer extends Viewer {
     this.following = true;
     this.asked = new Map();  // questions to the server, with what came of them
     this.scope = "all";
+    this.start = "first";  // the step from which an edit acts
+    this.several = null;  // the heads that are chosen together, as "layer/head"
+    this.rankings = new Map();
     for (const control of [this.pickExample.parentNode, this.pickModel.parentNode]) control.remove();  // lanes take their place
     root.hidden = true;
   }
@@ -21,6 +24,7 @@ class LiveViewer extends Viewer {
   showLanes() {
     const scenes = this.page.lanes.filter((run) => run && run.scene).map((run) => run.scene);
     this.root.hidden = !scenes.length;
+    if (this.root.contains(at("notice"))) this.page.notify("");  // its card is made anew
     if (!scenes.length) { this.views = []; return; }
     const steps = new Map(this.views.map((view) => [view.scene, view.step]));
     this.show(scenes);
@@ -40,7 +44,7 @@ class LiveViewer extends Viewer {
   }
 
   show(scenes) {
-    scenes.forEach((scene) => { scene.other = scenes.length === 2 ? scenes.find((one) => one !== scene) : null; });
+    for (const scene of scenes) scene.difference = null;
     if (scenes.length < 2 && this.mode === "difference") this.mode = "lift";
     const held = this.root.contains(document.activeElement), place = this.views.find((view) => view.cells.includes(document.activeElement));
     super.show(scenes);
@@ -48,7 +52,9 @@ class LiveViewer extends Viewer {
     if (held && !this.root.contains(document.activeElement)) (again ? again.cells[place.focusKey] : this.root).focus({ preventScroll: true });
     this.views.forEach((view) => this.attend(view));
     dressLanes(this);
-    if (!this.views.some((view) => view.scene === this.active)) this.active = this.views.at(-1).scene;
+    const newest = this.views.at(-1).scene;  // the next edit adds to the branch that was just made
+    if (newest !== this.newest || !this.views.some((view) => view.scene === this.active)) this.active = newest;
+    this.newest = newest;
     for (const option of this.pickMode.options) {
       if (option.value === "difference") option.disabled = !(scenes.length === 2 && comparable(...scenes));
     }
@@ -67,12 +73,55 @@ class LiveViewer extends Viewer {
   // Whether the second lane left the first at a step.
   isBranch() {
     const [a, b] = this.page.lanes;
-    return Boolean(a && b && b.from && b.from.run === a.id);
+    return Boolean(a && b && b.from && b.from.run === a.id && !b.control);
+  }
+
+  // Until a layer is chosen: the layer of a finished diffusion run whose strongest key moves most. The mean over
+  // layers colours a key that holds in most of them, and hides that attention moves.
+  showStory(run) {
+    if (this.chose || run.scene.causal || this.page.lanes[0] !== run) return;
+    const { scene } = run, steps = [...Array(scene.steps).keys()];
+    const keys = (layer) => new Set(steps.map((step) => scene.topKey(step, layer, -1))).size;
+    const counts = scene.json.layers.map((_, layer) => keys(layer)), most = Math.max(...counts);
+    const moves = most > keys(-1);
+    this.layer = moves ? counts.indexOf(most) : -1;
+    this.story = moves ? { scene, text: `Layer ${scene.json.layers[this.layer]} is shown, whose strongest key moves most: ${most} different keys in ${
+      scene.steps} steps. “all (mean)” shows the mean over layers.` } : null;
+  }
+
+  choose(layer, head) {
+    Object.assign(this, { chose: true, story: null });
+    super.choose(layer, head);
+  }
+
+  sayWhatIsMissing() {
+    super.sayWhatIsMissing();
+    if (this.mode === "difference" && this.views.length === 2 && !this.views[0].scene.difference) this.message.textContent = "The difference is drawn once both runs are over and compared.";
+    if (this.story && this.views.some((view) => view.scene === this.story.scene)) this.message.textContent = [this.message.textContent, this.story.text].filter(Boolean).join(" ");
+  }
+
+  // Several heads at once: with a modifier key, or after "Select several heads".
+  selectSeveral(on) {
+    this.several = on ? new Set(this.layer >= 0 && this.head >= 0 ? [`${this.layer}/${this.head}`] : []) : null;
+    this.update();
+  }
+
+  pickHeads(view, event) {
+    const layerNames = [...view.headGrid.querySelectorAll(".fsv-grid-layer")], at = view.headButtons.indexOf(event.target), layer = layerNames.indexOf(event.target);
+    if ((at < 0 && layer < 0) || !(this.several || event.ctrlKey || event.metaKey || event.shiftKey)) return;
+    event.stopPropagation();
+    if (!this.several) this.selectSeveral(true);
+    const { heads } = view.scene, places = at < 0 ? view.scene.json.heads.map((_, h) => `${layer}/${h}`) : [`${Math.floor(at / heads)}/${at % heads}`];
+    const all = places.every((place) => this.several.has(place));
+    for (const place of places) this.several[all ? "delete" : "add"](place);
+    this.update();
   }
 
   // One lane is attended to: the one whose token or head was touched last. Its token and head are shown beside.
   attend(view) {
-    const parts = [...view.bands.map((band) => band.cells), view.headButtons[0].parentElement, view.slider];
+    view.headGrid = view.headButtons[0].parentElement;
+    view.headGrid.addEventListener("click", (event) => this.pickHeads(view, event), true);
+    const parts = [...view.bands.map((band) => band.cells), view.headGrid, view.slider];
     for (const part of parts) for (const type of ["pointerdown", "focusin"]) part.addEventListener(type, () => { this.active = view.scene; }, true);
   }
 
@@ -125,22 +174,22 @@ class LiveViewer extends Viewer {
   // ---- What the viewer leaves to the page around it
 
   colours() { return [...super.colours(), ["difference", "difference to the other run"]]; }
-  parts() { return [makeChanges, makePanel, makeHeadCard, makeGrid, makePath]; }
+  parts() { return [makeChanges, makeEdits, makePanel, makeHeadCard, makeGrid, makePath]; }
 
   ranges() {
-    return this.views.map(({ scene }) => ({ ...scene.json.range,
-      difference: this.mode === "difference" ? this.widest() : 0 }));
+    // The largest difference of two runs at any step both have, so that the scale does not move with the step.
+    const compared = this.mode === "difference" && comparisonOf(this), attention = compared && compared.value && compared.value.attention;
+    return this.views.map(({ scene }) => ({ ...scene.json.range, difference: attention && attention.most > attention.resolution ? attention.most : 1 }));
   }
 
-  // The largest difference of two runs at any step both have, so that the scale does not move with the step.
-  widest() {
-    const [a, b] = this.views.map((view) => view.scene);
-    let most = 0;
-    for (let s = 0; s < Math.min(a.steps, b.steps); s++) {
-      const one = a.shareRow(s, -1, -1), two = b.shareRow(s, -1, -1);
-      for (let k = 0; k < a.keys; k++) most = Math.max(most, Math.abs(one[k] - two[k]) || 0);
-    }
-    return most;
+  // What colours the difference: the server's rows at the steps shown, for one lane as they are, for the other negated.
+  takeDifference() {
+    if (this.mode !== "difference" || this.views.length < 2) return;
+    const [{ scene, step }] = this.views, layer = this.layerOf(scene), head = this.headOf(scene, step);
+    const all = attentionOf(this), own = head >= 0 ? attentionOf(this, scene.json.layers[layer], scene.json.heads[head]) : null;
+    this.views.forEach((view, i) => {
+      view.scene.difference = all && all.value ? { sign: i ? 1 : -1, rows: all.value.rows, head: own && own.value ? own.value.rows : null } : null;
+    });
   }
 
   header(view) {
@@ -152,6 +201,7 @@ class LiveViewer extends Viewer {
     return make("header", { className: "fsv-model" }, make("b", {}, `${letter}${scene.kind} · ${run.name}`), view.where,
       make("div", { className: "fsv-note" }, `${family}, ${direction}, ${scene.layers} layers × ${scene.heads} heads; ${run.samplerText || sampler}; ${fingerprint.slice(0, 8)}`),
       ...run.touches.map((touch) => make("div", { className: "fsv-under" }, touch.text || touch.kind)),
+      ...(run.control ? [make("div", { className: "fsv-under" }, "untrained control: permuted weights, every head as sharp as the trained one")] : []),
       make("div", { className: "fsv-answer" }, "answer ", view.answer));
   }
 
@@ -188,8 +238,7 @@ class LiveViewer extends Viewer {
   }
 
   update() {
-    const [a, b] = this.views;
-    if (b) { a.scene.otherStep = b.step; b.scene.otherStep = a.step; }
+    this.takeDifference();
     super.update();
     if (!this.page || !this.views.length) return;
     for (const view of this.views) {
@@ -201,12 +250,21 @@ class LiveViewer extends Viewer {
       view.headButtons.forEach((cell, i) => cell.classList.toggle("fsl-ablated", ablated.has(String([
         view.scene.json.layers[Math.floor(i / view.scene.heads)], view.scene.json.heads[i % view.scene.heads]]))));
       const attended = view.scene === this.active;
-      view.panel.parentElement.hidden = view.headCard.parentElement.hidden = !attended;
-      if (attended) updateHeadCard(this, view);
+      for (const card of [view.panel, view.headCard, view.edits]) card.parentElement.hidden = !attended;
+      if (attended) { updateHeadCard(this, view); updateEdits(this, view); } else view.edits.replaceChildren();
+      this.markSeveral(view);
       updateChanges(this, view);
       view.status.setAttribute("aria-live", this.playing || run.active ? "off" : "polite");
     }
     this.page.changed();
+  }
+
+  markSeveral(view) {
+    view.headButtons.forEach((cell, i) => {
+      const on = Boolean(this.several && this.several.has(`${Math.floor(i / view.scene.heads)}/${i % view.scene.heads}`));
+      cell.classList.toggle("fsl-several", on);
+      if (this.several) cell.setAttribute("aria-pressed", String(on));
+    });
   }
 
   drawLegend() {
@@ -218,7 +276,10 @@ class LiveViewer extends Viewer {
 
   // ---- Acts
 
-  touch(view, touch, what) { this.page.branch(this.runOf(view), view.scene.json.steps[view.step], touch, what); }
+  touch(view, touch, key) {
+    const section = (touch.kind === "ablate" ? view.headCard : view.panel).parentElement;
+    this.page.branch(this.runOf(view), startOf(this, view, touch.kind, key), touch, section);
+  }
 
   // The same token of the other lane is another choice, not the same one again.
   select(view, key) {
@@ -230,6 +291,9 @@ class LiveViewer extends Viewer {
 
   pick(view, key) { this.selected = { scene: view.scene, key }; this.update(); view.cells[key].scrollIntoView({ block: "nearest" }); }
   pickIn(run, key) { const view = this.viewOf(run); if (view) this.pick(view, key); }
+
+  // The card of the same kind as one that was drawn before: cards are made anew with the lanes.
+  cardOf(card) { return [...this.root.querySelectorAll(".fsv-card")].find((one) => !one.hidden && one.className === card.className) || this.root; }
 
   // A question to the server, asked once: { value } or { error } when it has come, {} before.
   ask(name, question) {
@@ -245,7 +309,8 @@ class LiveViewer extends Viewer {
   onKey(event) {
     const { target } = event;
     const typing = target.tagName === "TEXTAREA" || (target.tagName === "INPUT" && target.type !== "range");
-    if (typing || (target.closest && target.closest("summary, .fsl-compose, .fsl-history, dialog"))) return;
+    // A region that scrolls takes the arrow keys itself; a summary and a link take the space bar.
+    if (typing || (target.matches && target.matches(".fsl-scroll, summary"))) return;
     super.onKey(event);
   }
 }

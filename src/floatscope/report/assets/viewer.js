@@ -156,11 +156,14 @@ class Viewer {
       view.header = this.header(view);
       makeStage(this, view);
       const answer = view.bands.filter((band) => band.name === "answer").map((band) => band.element);
-      view.dock = make("div", { className: "fsv-dock" }, ...answer, makeTransport(this, view));
+      view.transport = makeTransport(this, view);
+      view.dock = make("div", { className: "fsv-dock" }, ...answer, view.transport);
     }
     stage.append(...this.padded(this.views.map((v) => v.header), true));
     for (const row of alignedBands(this.views)) stage.append(...this.padded(row.map((band) => (band ? band.element : make("div", {})))));
     stage.append(...this.padded(this.views.map((v) => v.dock)));
+    // Side by side the answer scrolls with the canvas, so that no passage lies under it; the steps stay in sight.
+    if (this.columns() > 1) stage.append(...this.padded(this.views.map((v) => v.transport)));
     for (const part of this.parts()) side.append(...this.padded(this.views.map((v) => part(this, v))));
     this.body.replaceChildren(stage, side);
     this.fillLayers();

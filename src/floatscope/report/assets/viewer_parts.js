@@ -238,7 +238,7 @@ function makeTransport(app, view) {
   view.ticks = ticks;
   fillTicks(view);
   view.slider = make("input", { type: "range", min: 0, max: scene.span - 1, value: view.step,
-    className: "fsv-slider", "aria-label": `Step of ${scene.label} ${scene.json.model.model}` });
+    className: "fsv-slider", "aria-label": `Step of ${[...new Set([scene.label, scene.json.model.model])].join(" ")}` });
   view.slider.addEventListener("input", () => { app.pause(); app.go(view, Number(view.slider.value)); });
   const button = (sign, label, act) => {
     const made = make("button", { type: "button", className: "fsv-button", "aria-label": label, title: label }, sign);

@@ -98,15 +98,16 @@ def test_every_question_is_answered_by_its_claims_floating_first():
         claimed("99", "holds"),
     ])  # fmt: skip
     assert [one.question for one in found] == [
-        FLOATS, "Do diffusion models gain more from passages?", "text?",
+        FLOATS, "Do passages help diffusion models 1.5 times as much as causal ones?", "text?",
     ]  # fmt: skip
     floats = found[0]
-    assert [part.name for part in floats.parts] == ["Over steps", "Over layers"]
+    assert [part.name for part in floats.parts] == ["Over denoising steps", "From layer to layer"]
     assert [part.text for part in floats.parts] == [
-        "In 4 of 12 layers [3, 6] of pair/mdm the anchor moves while the answer fills in; elsewhere one key "
-        "stays.",
-        "From one layer to the next pair/mdm changes its anchor in 97.6 % of cases, pair/arm in 0 %.",
+        "In 4 of 12 layers (interval 3 to 6) of pair/mdm the anchor, the most attended key, moves; in the "
+        "other layers it stays.",
+        "In pair/mdm the next layer has another anchor in 97.6 % of cases, in pair/arm in 0 %.",
     ]
+    assert [part.verdict for part in floats.parts] == ["in some layers", ""]
 
 
 def test_an_anchor_is_said_to_move_with_the_frontier_where_its_interval_is_above_zero():

@@ -47,7 +47,11 @@ def opening_pictures(findings: Findings) -> list[Picture]:
     if first is None:
         return []
     layer = _layer(first, first.read())
-    return [_picture(stored, layer) for stored in (mdm, arm) if stored is not None]
+    return [
+        _picture(stored, layer, other_text=stored.example != first.example)
+        for stored in (mdm, arm)
+        if stored is not None
+    ]
 
 
 def _scenes(findings: Findings, kind: str) -> Iterator[_Stored]:
@@ -84,16 +88,19 @@ def _layer(stored: _Stored, scene: Scene) -> int:
     return int((changes * np.nan_to_num(share).max(-1).mean(0)).argmax())
 
 
-def _picture(stored: _Stored, layer: int) -> Picture:
+def _picture(stored: _Stored, layer: int, *, other_text: bool) -> Picture:
     scene, kind = stored.read(), stored.findings.kind(stored.model)
     index = min(layer, len(scene["layers"]) - 1)
     share = _shares(scene)[:, index]
     top = np.nan_to_num(share, nan=-1).argmax(1)
     places = len(set(top.tolist()))
-    movement = "the anchor stays" if places == 1 else f"{places} anchors in {len(top)} steps"
-    name = f"{stored.model}, layer {scene['layers'][index]}"
+    movement = f"{places} anchor{'s' if places > 1 else ''} over {len(top)} steps"
+    if other_text:
+        movement += " (another text)"
+    model = f"{'Diffusion' if kind == 'MDM' else 'Causal'} model {stored.model}"
+    name = f"{model}, layer {scene['layers'][index]}"
     alt = (
-        f"{kind} {name}: share of attention by step and position. The strongest key is at position "
+        f"{name}: share of attention by step and position. The strongest key is at position "
         f"{', '.join(map(str, dict.fromkeys(top.tolist())))}."
     )
     draw = partial(_draw, share, int(scene["prompt_length"]), f"{name}\n{movement}")

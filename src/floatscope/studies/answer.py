@@ -15,21 +15,22 @@ FLOATS = "Does attention float?"
 # The questions of the package's claims, in plain words; a claim with a name for it answers a part.
 _QUESTIONS: dict[str, dict[str, str]] = {
     FLOATS: {
-        "3": "Over steps",
-        "4": "Over layers",
+        "3": "Over denoising steps",
+        "4": "From layer to layer",
         "2": "From prompt to prompt",
-        "1": "Fixed sink in the causal model",
     },
+    "Does the causal model rest on its first token?": {"1": ""},
     "Does the norm of keys matter more in shallow layers?": {"5": ""},
-    "Do layers turn from structure to content?": {"6a": "", "6b": "Against the causal model"},
-    "Do diffusion models gain more from passages?": {"7": ""},
-    "Do they need their anchors less?": {"8": ""},
+    "Do layers turn from structure to content?": {"6a": "", "6b": "More than in the causal model"},
+    "Do passages help diffusion models 1.5 times as much as causal ones?": {"7": ""},
+    "Do diffusion models need their anchors less than causal ones?": {"8": ""},
     "What is revealed first?": {
         "9a": "The ends",
         "9b": "Frequent tokens",
         "9c": "A calibrated order helps",
     },
-    "Do heads rest?": {"10a": "In one kind of text", "10b": "On anchors with small values"},
+    "Do heads rest on anchors in one kind of text and work in another?": {"10a": ""},
+    "Do anchors pass on less than other tokens?": {"10b": ""},
     "Does the answer need the retrieval heads?": {"11": ""},
     "Does the answer go straight from its passage to its place?": {"12": ""},
     "Is a token known before it is revealed?": {"13": ""},
@@ -37,23 +38,23 @@ _QUESTIONS: dict[str, dict[str, str]] = {
 # A claim that compares two models, told with the number of each: where it holds, and where it is refuted.
 _SIDES = {
     SINK: (
-        "{arm} returns to its first token: it receives {of_arm} of attention, and {of_mdm} in {mdm}.",
+        "The first token receives {of_arm} of attention in {arm}, and {of_mdm} in {mdm}.",
         "The first token receives {of_arm} of attention in {arm}, hardly more than in {mdm} ({of_mdm}).",
     ),
     "4": (
-        "From one layer to the next {mdm} changes its anchor in {of_mdm} of cases, {arm} in {of_arm}.",
-        "From one layer to the next {mdm} changes its anchor in {of_mdm} of cases, hardly more than {arm} "
+        "In {mdm} the next layer has another anchor in {of_mdm} of cases, in {arm} in {of_arm}.",
+        "In {mdm} the next layer has another anchor in {of_mdm} of cases, hardly more than in {arm} "
         "({of_arm}).",
     ),
     "2": (
-        "Two prompts have their anchors in different places in {of_mdm} of cases in {mdm}, in {of_arm} in "
+        "Of pairs of prompts, {of_mdm} have their anchors in different places in {mdm}, and {of_arm} in "
         "{arm}.",
-        "Two prompts have their anchors in different places in {of_mdm} of cases in {mdm}, hardly more than "
-        "in {arm} ({of_arm}).",
+        "Of pairs of prompts, {of_mdm} have their anchors in different places in {mdm}, hardly more than in "
+        "{arm} ({of_arm}).",
     ),
     "7": (
-        "Passages raise right answers by {of_mdm} in {mdm}, more than 1.5 times the {of_arm} in {arm}.",
-        "Passages raise right answers by {of_mdm} in {mdm}, less than 1.5 times the {of_arm} in {arm}.",
+        "Right answers rise by {of_mdm} in {mdm} and by {of_arm} in {arm}: more than 1.5 times as much.",
+        "Right answers rise by {of_mdm} in {mdm} and by {of_arm} in {arm}: less than 1.5 times as much.",
     ),
 }
 
@@ -75,11 +76,13 @@ class Part:
         claim (Claim): The claim.
         name (str): Which part of the question it answers; "" if it answers all of it.
         text (str): The answer, as a sentence.
+        verdict (str): The verdict in words, if it is not simply yes or no; "" by default.
     """
 
     claim: Claim
     name: str
     text: str
+    verdict: str = ""
 
 
 @dataclass(frozen=True)
@@ -105,7 +108,7 @@ def answered(tested: Iterable[ModelClaim]) -> list[Answered]:
 
 def _part(source: ModelClaim, name: str) -> Part:
     """Say in one sentence what a claim found about the models of its run."""
-    claim, text = source.claim, source.claim.plain
+    claim, text, verdict = source.claim, source.claim.plain, ""
     mdm, arm = _side(claim, "MDM"), _side(claim, "ARM")
     if claim.verdict == NOT_TESTABLE:
         text = ""
@@ -113,25 +116,34 @@ def _part(source: ModelClaim, name: str) -> Part:
         pass
     elif claim.number == STEPS:
         text = _over_steps(source)
+        verdict = "in some layers" if claim.verdict == HOLDS else ""
     elif claim.number in _SIDES and mdm and arm:
         template = _SIDES[claim.number][claim.verdict == REFUTED]
         text = template.format(mdm=source.mdm, arm=source.arm, of_mdm=mdm, of_arm=arm)
-    return Part(claim, name, text)
+    return Part(claim, name, text, verdict)
 
 
 def _over_steps(source: ModelClaim) -> str:
-    layers = _layers(source.claim).strip(" ()")
+    layers = _moving(source.claim)
     if source.claim.verdict == REFUTED:
         moving = layers and f" ({layers} move)"
         return f"{source.mdm} keeps its anchors while the answer fills in{moving}."
     frontier = next((n for n in source.claim.numbers if n.label == FRONTIER), None)
     along = ""
     if frontier and frontier.low is not None and frontier.low > 0:
-        along = ", with the boundary between revealed and masked text"
+        along = " and follows the boundary between revealed and masked text"
     return (
-        f"In {layers or 'some layers'} of {source.mdm} the anchor moves while the answer fills in{along}; "
-        "elsewhere one key stays."
+        f"In {layers or 'some layers'} of {source.mdm} the anchor, the most attended key, moves{along}; in "
+        "the other layers it stays."
     )
+
+
+def _moving(claim: Claim) -> str:
+    """Give the number of moving layers with its interval, as in "4 of 12 layers (interval 3 to 6)"."""
+    theta, text = claim.theta, _layers(claim).strip(" ()")
+    if theta is None or theta.low is None or theta.high is None:
+        return text
+    return f"{text.partition(' [')[0]} (interval {theta.low:.0f} to {theta.high:.0f})"
 
 
 def _side(claim: Claim, kind: str) -> str:

@@ -40,7 +40,7 @@ DRAIN = Rule(
     above=False,
     untrained=True,
     holds="This diffusion model's anchors pass on much less than other tokens do.",
-    refuted="This diffusion model's anchors pass on as much as other tokens do, or hardly less.",
+    refuted="This diffusion model's anchors pass on about as much as other tokens, or more.",
     models=(MDM,),
 )
 NO_MDM = "There is no diffusion model in this run: add one with --model."

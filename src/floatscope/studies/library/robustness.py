@@ -31,7 +31,8 @@ NEEDED = Rule(
     delta=0.25,
     unit=PER,
     holds="This causal model needs the attention on its anchors more than the diffusion model does.",
-    refuted="This causal model needs the attention on its anchors no more than the diffusion model does.",
+    refuted="This diffusion model needs the attention on its anchors about as much as the causal model "
+    "does, or more.",
 )
 
 

@@ -14,7 +14,7 @@ class RunProgress(NamedTuple):
 
     completed: int  # shards stored, those of earlier runs among them
     total: int
-    fractions: Mapping[str, float]  # of the shards in flight: how far each has come
+    fractions: Mapping[str, float]  # completed share of each shard in flight
     rate: float | None  # shards a second, in this run; None before anything is known
     seconds_left: float | None
 

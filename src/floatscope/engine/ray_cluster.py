@@ -31,7 +31,10 @@ class Cluster:
         self._node = None if client.is_connected() else ray.get_runtime_context().get_node_id()
 
     def check(self) -> None:
-        """Raise RunError if the head, all machines or this machine have left. Queries every five seconds."""
+        """Raise RunError if the head, this machine or all machines have left the cluster.
+
+        The cluster is queried every five seconds.
+        """
         timestamp = time.monotonic()
         if timestamp - self._queried < _CHECK_SECONDS:
             return
@@ -48,7 +51,7 @@ class Cluster:
             raise cluster_error(reason if self._machines else "no machine is left")
 
     def free(self) -> str:
-        """Describe the CPUs and GPUs available to another worker, as of the latest answer."""
+        """Describe the CPUs and GPUs that are free for another worker, as of the latest answer."""
         return self._free
 
     def _ask(self) -> None:

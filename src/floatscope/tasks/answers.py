@@ -53,7 +53,7 @@ class Answers:
 
     Args:
         model (str): The model's name.
-        condition (Condition): What was done to the passages.
+        condition (Condition): The changes to the passages.
         sampler (str): The sampler with its settings.
         template (str): The template with its settings.
         intervention (str): The intervention with its settings; "" for none.
@@ -184,7 +184,7 @@ def evaluate(
         records (sequence of Record): The questions, one or more.
         sampler (Sampler): How to decode; its `length` is the number of masks, the same for every question.
             By default the sampler that fits the model.
-        condition (Condition): What is done to the passages; nothing by default.
+        condition (Condition): Changes to the passages; none by default.
         template (Template): Layout of the prompt; by default that of the world for questions of the world,
             else `PlainTemplate()`.
         intervention (Intervention): Active during decoding; None by default.

@@ -31,7 +31,7 @@ def count(cut: Column) -> int:
 
 
 def mostly(cut: Column) -> bool:
-    """Return whether more than half are known to have been cut off."""
+    """Return whether more than half of the answers are known to have been cut off."""
     return count(cut) > MOST * len(cut)
 
 

@@ -1,6 +1,6 @@
-"""Decide by a hash which encyclopaedia articles no embedded model is trained on.
+"""Choose by a hash the encyclopaedia articles on which no embedded model is trained.
 
-Training leaves these articles out, and the long tasks (`long_texts`) are made of them.
+Training leaves these articles out, and the long tasks (`long_texts`) use them.
 """
 
 import hashlib

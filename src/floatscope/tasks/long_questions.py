@@ -3,7 +3,7 @@
 - continuation: running text of books and encyclopaedia articles, which the model continues after about 60
   words; gold is the original continuation
 - summary: the opening of an article, to be summarised in two or three sentences; gold are its first two
-  sentences, which state the main facts of an encyclopaedia article. Nobody wrote a summary for it
+  sentences, which state the main facts of an encyclopaedia article. No summary was written for it
 - answer: a paragraph and a question, to be answered in full sentences; gold is a short answer that must be
   contained
 

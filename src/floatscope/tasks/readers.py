@@ -37,7 +37,7 @@ class Records:
 
     Args:
         records (tuple of Record): The records, in the order of the file.
-        bad (tuple of InvalidRecord): What could not be read; () by default.
+        bad (tuple of InvalidRecord): The records that could not be read; () by default.
         schema (str): Title of the schema that was recognised.
         alternatives (str): A notice of gold answers that seem to hold several answers in one text and were
             not split; "" if there are none.

@@ -16,19 +16,19 @@ from .invalid_record import shown
 from .world import Example
 
 _UNSEEN = frozenset("Cc Cf Zs Zl Zp".split())
-# Characters that show nothing, though Unicode counts them among letters, marks and symbols.
+# Invisible characters that Unicode counts among letters, marks and symbols.
 _FILLERS = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0") | frozenset(
     map(chr, range(0xFE00, 0xFE10))
 )
 
 
 def is_blank(text: str) -> bool:
-    """Return whether a text shows nothing: only spaces, control characters, direction marks or fillers."""
+    """Return whether a text is invisible: only spaces, control characters, direction marks or fillers."""
     return all(category(c) in _UNSEEN or c in _FILLERS for c in text)
 
 
 class Asks(StrEnum):
-    """What a record asks for; its prompt and its scores follow from it.
+    """The kind of text that a record asks for, which determines its prompt and its scores.
 
     - `WORDS` = "words": an answer of a few words
     - `SENTENCES` = "sentences": an answer in full sentences
@@ -149,7 +149,7 @@ def from_world(example: Example, id: str) -> Record:
         Passage(passage.text, gold=i == example.gold, needed=i in example.evidence)
         for i, passage in enumerate(example.passages)
     )
-    # Unseen people are made up for each question: two of one name are two people.
+    # Unseen people are invented for each question: two with the same name are two people.
     about = example.subject if example.known else ""
     return Record(
         id, example.question, example.answers, passages, known=example.known, cluster=about

@@ -21,7 +21,7 @@ BY_NAME: dict[tuple[Kind, str], Attribute] = {
 
 
 class _Builder:
-    """Collect the passages of a context, and the entities that its questions are about."""
+    """A collector of the passages of a context, and of the entities that its questions are about."""
 
     def __init__(self, people: Sequence[Entity], level: Level, draw: Draw) -> None:
         self.people, self.level, self.draw, self.about_known = people, level, draw, bool(people)
@@ -126,7 +126,7 @@ def _main(b: _Builder) -> tuple[Entity, Attribute]:
 
 
 def _attribute(b: _Builder, entity: Entity, answer: str) -> Attribute:
-    """Choose and settle an attribute of the entity whose value has the requested length."""
+    """Choose and fix an attribute of the entity whose value has the requested length."""
     while True:
         attribute = b.draw.pick(OF_KIND[entity.kind])
         if answer == "any":

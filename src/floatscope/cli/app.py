@@ -15,7 +15,7 @@ out, err = SafeConsole(), SafeConsole(stderr=True)
 
 
 class Interrupted(Exception):
-    """Ctrl-C with a message; Typer would end the program without one."""
+    """An interruption by Ctrl-C, with a message; Typer itself would print none."""
 
 
 _VALUES = {"str": "TEXT", "list[str]": "TEXT", "int": "N", "float": "X", "Path": "PATH"}
@@ -44,7 +44,7 @@ class _Commands(TyperGroup):
 
 
 def _place_of(setting: str) -> str:
-    """Say where to write a setting that is not an option."""
+    """Describe where to write a setting that is not an option."""
     from ..models.spec import ModelSpec
     from .engines import ENGINES
     from .outlines import common_fields
@@ -88,13 +88,13 @@ def _root(
 
 
 class WrongOption(FloatscopeError):
-    """An option that is a setting of another option."""
+    """The error for an option that is a setting of another option."""
 
     exit_code = 2
 
 
 class WrongOutput(FloatscopeError):
-    """A path that cannot be written to. Not a ValueError, whose message Typer would replace."""
+    """The error for a path that cannot be written. Typer would replace the message of a ValueError."""
 
     exit_code = 2
 
@@ -137,7 +137,7 @@ Plugins = Annotated[
         "--plugin",
         callback=_load_plugins,
         is_eager=True,
-        help="A .py file or module with measures, samplers … of yours; may be repeated.",
+        help="A .py file or module with your own measures, samplers …; may be repeated.",
     ),
 ]
 Weights = Annotated[

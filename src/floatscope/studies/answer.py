@@ -21,7 +21,7 @@ class ModelClaim:
 
 
 def answer(tested: Iterable[ModelClaim]) -> str:
-    """Say where attention floats and where it rests; "" if no such claim was tested."""
+    """Describe where attention floats and where it rests; "" if no such claim was tested."""
     by_number = {model_claim.claim.number: model_claim for model_claim in tested}
     moving = [by_number[n] for n in (STEPS, *_COMPARED) if n in by_number]
     parts = []
@@ -37,7 +37,7 @@ def answer(tested: Iterable[ModelClaim]) -> str:
 
 
 def _clauses(tested: Iterable[ModelClaim]) -> list[str]:
-    """Say of one diffusion model where attention moves, where it does not, and where that is undecided."""
+    """Describe where the attention of a diffusion model moves, where it does not, and what is undecided."""
     steps: dict[str, str] = {}
     compared: dict[str, dict[str, list[str]]] = {HOLDS: {}, REFUTED: {}, UNDECIDED: {}}
     for model_claim in tested:
@@ -66,7 +66,7 @@ def _phrase_comparisons(compared: Mapping[str, list[str]]) -> list[str]:
 
 
 def _layers(claim: Claim) -> str:
-    """Give the number of moving layers, as in " (4 of 12 layers [3, 6])"; "" if it was not measured."""
+    """Format the number of moving layers, as in " (4 of 12 layers [3, 6])"; "" if it was not measured."""
     theta = claim.theta
     if theta is None:
         return ""
@@ -77,7 +77,7 @@ def _layers(claim: Claim) -> str:
 
 
 def _sink(model_claim: ModelClaim | None) -> list[str]:
-    """Say whether the causal model rests on its first token; claim 1 compares it with the other model."""
+    """State whether the causal model rests on its first token; claim 1 compares it with the other model."""
     if model_claim is None or model_claim.arm is None:
         return []
     rests = f"{model_claim.arm} rests on its first token"

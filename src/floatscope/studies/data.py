@@ -17,7 +17,7 @@ Read = tuple[tuple[Record, ...], list[str]]  # records, and what could not be re
 
 
 def read_data(request: Request, folder: Path = Path()) -> Read:
-    """Read the records of a request's file, whose path begins at `folder`, or of its named task."""
+    """Read the records of a request's file, whose path is relative to `folder`, or of its named task."""
     counts = [questions_of(setting, request) for setting in settings_of(request).values()]
     n_records = max(request.limit, request.questions + held_out(request), *counts)
     if is_named(request.data):
@@ -30,7 +30,7 @@ def read_data(request: Request, folder: Path = Path()) -> Read:
     )
     if path == request.data:
         return read.records[request.skip :], [str(bad) for bad in read.bad]
-    # Records name their file as the request does, wherever it was found.
+    # Records name their file by its path in the request, wherever the file was found.
     renamed = (replace(r, where=r.where.replace(path, request.data, 1)) for r in read.records)
     return tuple(renamed)[request.skip :], [
         str(bad).replace(path, request.data, 1) for bad in read.bad

@@ -1,4 +1,4 @@
-"""What a run measured: measures by model, answers by setting, scenes for the viewer.
+"""The measurements of a run: measures by model, answers by setting, scenes for the viewer.
 
 Reading needs neither a model nor torch. Everything is collected shard by shard in the plan's order, so that
 the same shards give the same numbers. The studies draw the conclusions.
@@ -33,10 +33,10 @@ from .request import Request
 from .setting import PAGE, PROSE, QUESTIONS, TRACES
 from .stored import read_meta
 
-Weights = tuple[int | None, ...]  # seeds of permuted weights; None: trained ones
+Weights = tuple[int | None, ...]  # seeds of permuted weights; None: trained weights
 TRAINED: Weights = (None,)
-Values = tuple[int | None, dict[str, xr.Dataset]]  # of an example: its weights, and data by measure
-BETWEEN = " | "  # gold answers in a table's cell
+Values = tuple[int | None, dict[str, xr.Dataset]]  # weights of an example, and its data by measure
+BETWEEN = " | "  # between the gold answers in a cell of a table
 
 
 class Evidence:
@@ -171,7 +171,8 @@ class Evidence:
         parts: list[tuple[str, Weights, list[Weights]]] = [
             (QUESTIONS, TRAINED, [TRAINED]),
             (PROSE, TRAINED, [TRAINED]),
-            (QUESTIONS, seeds, [seeds, *((seed,) for seed in seeds)]),  # together, and one by one
+            # all controls together, and each of them
+            (QUESTIONS, seeds, [seeds, *((seed,) for seed in seeds)]),
         ]
         for model in self.models:
             for domain, weights, groups in parts:
@@ -250,18 +251,18 @@ class Evidence:
         return columns | {"counted": np.array(why, None)}
 
     def cut_note(self, setting: str, model: str | None) -> str:
-        """Say how many of a setting's answers were cut off by their length; "" if none, or if unknown."""
+        """Describe how many answers in a setting were cut off by their length; "" if none or unknown."""
         answers = self.answers(setting, model) or {}
         if "cut" not in answers or not cut.count(answers["cut"]):
             return ""
         return cut.describe(answers["cut"], int(answers["masks"][0]))
 
     def cut_off(self, settings: Sequence[str], *models: str | None) -> str:
-        """Return the reason why answers that were cut off bar a claim; "" if they do not.
+        """Return the reason why answers that were cut off make a claim untestable; "" if they do not.
 
-        They do if most answers of one of the settings were cut off. A study names the settings that its
-        claim rests on. Settings with hidden columns are not among them: there, a model that no longer ends
-        its answers shows the effect of hiding.
+        A claim is untestable if most answers of one of its settings were cut off. A study names the
+        settings that its claim rests on. Settings with hidden columns are not among them: there, a model
+        that no longer ends its answers shows the effect of hiding.
         """
         for model in models:
             for setting in settings:
@@ -286,7 +287,7 @@ class Evidence:
         ]
 
     def hidden(self, setting: str, model: str | None) -> tuple[float, float] | None:
-        """Return what a masking hid, mean over questions: share of a masked head's attention, and columns."""
+        """Return the hidden share of a masked head's attention, and hidden columns, mean over questions."""
         pairs = [
             (line["hidden_share"], line["hidden_columns"])
             for shard in self._ask_shards(setting, model)
@@ -412,10 +413,11 @@ class Evidence:
     def scene(
         self, shard: str, index: int, name: str = PAGE, *, arrays: bool = True
     ) -> dict[str, Any]:
-        """Read what the viewer shows of an example.
+        """Read the scene of an example for the viewer.
 
-        `name` is `PAGE` for the scene of a report, or `SERVED` for the one that leaves out less; they are
-        stored once if nothing is left out. Without `arrays`, only the rest of the scene is read.
+        `name` is `PAGE` for the scene of a report, or `SERVED` for the more complete scene of the server.
+        Both are stored as one if nothing is left out. Without `arrays`, everything but the arrays is
+        read.
         """
         scenes = self._example(shard, index)["scenes"]
         name = name if name in scenes else PAGE

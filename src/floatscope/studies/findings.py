@@ -82,7 +82,7 @@ class Findings(Evidence):
             for number, extra in enumerate(request.extra_runs, 1)
         )
 
-    registered: Registered | None = None  # what was written down before the run
+    registered: Registered | None = None  # the registration, written before the run
     missing = ""  # the notice about an unknown study of the run
     label = ""  # of an extra run: names its sections, such as "twin/mdm on long:continuation"
 
@@ -106,7 +106,7 @@ class Findings(Evidence):
 
     @cached_property
     def claims(self) -> dict[str, tuple[Claim, ...]]:
-        """The claims by study, with their verdicts; each says which models and prompts it is about."""
+        """The claims by study, with their verdicts, and the models and prompts that each is about."""
         self.gather()
         by_study = {}
         for study in self.studies:

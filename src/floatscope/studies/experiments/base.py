@@ -47,7 +47,7 @@ class ExperimentContext:
     condition: Condition
     records: tuple[Record, ...]
     pool: Pool
-    questions: int  # number asked; later records are for choosing
+    questions: int  # number of records that are asked; later records are for choosing
     seed: int = 0
     trained: bool = True
     skip_bad: bool = False  # a prompt that does not fit is left out
@@ -98,7 +98,7 @@ class Experiment(Measure):
         return None
 
     def ask(self, context: ExperimentContext, index: int, prepared: Any) -> xr.Dataset:
-        """Return the values of one question; raise Unusable if it has none."""
+        """Return the values of one question; raise Unusable if the question has none."""
         raise TypeError(f"{type(self).__name__} must define ask")
 
     def compute(self, trace: Trace) -> xr.Dataset:

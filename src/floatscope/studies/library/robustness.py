@@ -20,7 +20,7 @@ DOSES = (0.05, 0.1, 0.2, 0.3)  # shares of each head's attention
 LARGE = 0.2  # from this dose on, all questions are asked: they decide nine tenths of a slope
 ANCHORS, RANDOM = "anchors", "random"
 ROOM = 0.25  # a model that answers less than this has nothing to lose
-REACHED = 0.5  # of a dose must have been removed, for it to count as given
+REACHED = 0.5  # smallest share of a dose whose removal counts as the dose
 PER = "points per point"
 
 NEEDED = Rule(
@@ -121,7 +121,7 @@ def setting_name(dose: float, kind: str) -> str:
 
 
 def _bar(evidence: Evidence) -> str:
-    """Say why this run cannot tell which model needs the attention on its anchors; "" if it can."""
+    """Return why this run cannot decide which model needs the attention on its anchors; "" if it can."""
     if bar := no_answers(evidence.request):
         return bar
     for name, model in (("causal", evidence.arm), ("diffusion", evidence.mdm)):

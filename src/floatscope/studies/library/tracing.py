@@ -19,10 +19,10 @@ from ..study import Shows, Study
 from ..verdict import CAUSAL, MDM, Rule, judge, other_deltas
 
 KEY = "answer-tracing"
-# nats a token that the passage's answer must be worth, for there to be something to trace
+# effect of the passage's answer above which it can be traced, in nats per token
 LEAST = 0.5
-NEAR = 0.01  # of the gap: what is nearer to all or nothing is a forward's rounding
-FEW = 5  # so many questions must lie off these ends before their spread is believed
+NEAR = 0.01  # share of the gap: values this close to 0 or 1 differ from it by rounding
+FEW = 5  # fewest questions off these ends for which their spread is used
 
 STRAIGHT = Rule(
     "12",
@@ -216,7 +216,7 @@ def _bar(evidence: Evidence, result: Result | None, worth: Number | None) -> str
         return (
             "No question could be used: they need gold passages that contain the answer literally."
         )
-    # The whole interval must lie above: untrained weights go up and down by as much.
+    # The whole interval must lie above, because the effect in untrained weights varies as much.
     if not lies_above(worth, LEAST):
         return (
             f"The answer in the passage adds {format_number(worth)} per token, not clearly more than "

@@ -104,7 +104,7 @@ class Run:
         return next((n for n, c in sources.items() if self.sources.get(n, c) != c), None)
 
     def pin(self, sources: Mapping[str, str]) -> None:
-        """Write checksums of new sources to run.json, and refuse changed ones.
+        """Write checksums of new sources to run.json, and refuse changed sources.
 
         A run never mixes two models or two data sets.
         """

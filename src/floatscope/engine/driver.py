@@ -92,7 +92,7 @@ def execute(
             "directory": os.path.abspath(run.directory),
             "sources": run.sources,
         }
-        # on one machine; Ray limits each itself
+        # workers of one machine, which share its cores; Ray limits each worker itself
         run_context["workers"] = workers if engine == "local" else 1
         plan = replace(plan, context={**plan.context, **run_context})
         reused = len(sidecars)
@@ -135,7 +135,7 @@ def _engine(
 ) -> Engine:
     limits = Limits(patience, SHARD_LIMIT if shard_limit is None else shard_limit)
     if workers < 1:
-        raise UsageError(f"workers = {workers}", "Use at least one.")
+        raise UsageError(f"workers = {workers}", "Use 1 or more.")
     if engine == "ray":
         return RayWorkers(workers, address, gpus, limits=limits)
     if engine != "local":
@@ -164,7 +164,7 @@ class _Driver:
         self.queue = JobQueue(Job(shard.id, shard.spec, keys[shard.id]) for shard in todo)
 
     def drive(self, engine: Engine) -> None:
-        """Run until everything is done. After a failure, shards in flight are still stored."""
+        """Run all shards. After a failure, shards in flight are still stored."""
         reports = engine(self.plan, self.queue, self)
         try:
             self.report()

@@ -12,7 +12,8 @@ from typing import Any
 from ..errors import RunError
 
 _CHECK_SECONDS = 5.0
-_HEAD_SECONDS = 40.0  # a head may be restarted; after 60 s without one Ray ends the program
+# time for a head to be restarted; after 60 s without a head Ray ends the program
+_HEAD_SECONDS = 40.0
 _END_SECONDS = 30.0
 
 
@@ -90,7 +91,7 @@ def cluster_error(reason: str) -> RunError:
 
 
 def import_ray() -> Any:
-    """Import Ray, or say how to install it."""
+    """Import Ray, or raise an error that explains how to install it."""
     # By default Ray reports usage statistics to its makers.
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     # Ray's default of 15 leaves workers little time beside other programs; local processes have 0.

@@ -79,7 +79,7 @@ class RayWorkers:
         if self.address:
             options["address"] = self.address
         else:
-            # `--workers` decides, also where the machine has fewer CPUs.
+            # `--workers` decides, even if the machine has fewer CPUs.
             count = max(int(self.workers * self.cpus), os.cpu_count() or 1)
             options |= {"address": "local", "num_cpus": count, "include_dashboard": False}
         try:

@@ -137,7 +137,7 @@ def _plain(shard: str, name: str, array: np.ndarray) -> np.ndarray:
         array = array.astype(str)
     if array.dtype.hasobject or array.dtype.kind == "T":
         raise UsageError(
-            f"array {name!r} of shard {shard} holds Python objects",
+            f"array {name!r} of shard {shard} contains Python objects",
             "Give numbers, booleans or fixed-width text.",
         )
     return np.asarray(array, dtype=array.dtype.newbyteorder("<"), order="C")
@@ -150,7 +150,7 @@ def _header(file: io.BufferedIOBase) -> tuple[dict[str, Any], int]:
     if magic != _MAGIC:
         raise Unreadable("is not a shard")
     if max(length, size) > LIMIT:
-        raise Unreadable(f"holds a header of more than {LIMIT >> 20} MB")
+        raise Unreadable(f"contains a header of more than {LIMIT >> 20} MB")
     header = parse_object(_ZSTD.decompress(file.read(length), size, asbytes=True))
     require_fields(header, {"schema": int, "shard": str, "key": str, "data": dict, "meta": dict})
     header["sources"] = texts(header, "sources")
@@ -167,7 +167,7 @@ def _places(
     places, unpacked = {}, 0
     for name, (length, size) in header["data"].items():
         if any(type(n) is not int or n < 0 for n in (length, size)):
-            raise Unreadable(f"holds a dataset of {length!r:.80} and {size!r:.80} bytes")
+            raise Unreadable(f"contains a dataset of {length!r:.80} and {size!r:.80} bytes")
         places[name] = start, length, size
         start += length
         unpacked += size
@@ -279,7 +279,7 @@ class Shards:
     ) -> Output:
         """Read a shard's datasets (all, or those in `names`) and metadata.
 
-        The file must have the sha256 `digest`; without one, that of its sidecar.
+        The file must have the sha256 `digest`; without `digest`, that of its sidecar.
         """
         try:
             digest = digest or self._read_sidecar(shard)["sha256"]

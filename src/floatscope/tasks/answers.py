@@ -49,7 +49,7 @@ class Interval(NamedTuple):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Answers:
-    """What a model answered under one condition, with scores.
+    """The answers of a model under one condition, with scores.
 
     Args:
         model (str): The model's name.
@@ -115,7 +115,7 @@ class Answers:
         return _numbers(mean(values, bounds=SHARES, level=level, clusters=clusters))
 
     def minus(self, other: "Answers", score: str = "contains", *, level: float = 0.95) -> Interval:
-        """Return the difference of the means, this one minus the other, paired by question.
+        """Return the mean score of these answers minus that of others, paired by question.
 
         Args:
             other (Answers): The other answers. Only questions that were asked in both count, by their id.

@@ -15,7 +15,7 @@ REMEDY = "Give a longer length (--length)."
 
 
 def was_cut(answer_ids: Sequence[int], end_ids: Sequence[int]) -> bool | None:
-    """Return whether an answer holds no end token; None for a model without end tokens."""
+    """Return whether an answer has no end token; None for a model without end tokens."""
     return not set(answer_ids) & set(end_ids) if end_ids else None
 
 

@@ -29,9 +29,9 @@ class Item:
 
 
 def items(path: Path) -> Iterator[Item]:
-    """Yield the objects of a file in order, reading as they are needed."""
+    """Yield the objects of a file in order, reading the file as they are requested."""
     with stream.opened(path) as source:
-        # A file named .json may hold one document on a single line.
+        # A file named .json may be one document on a single line.
         is_document = ".json" in path.suffixes
         lines = stream.lines(source, stream.DOCUMENT if is_document else stream.RECORD)
         number, first = next(lines, (0, b""))
@@ -59,7 +59,7 @@ def _too_long(path: Path) -> UsageError:
 
 
 def _begins_document(path: Path, first: bytes) -> bool:
-    """Return whether the first line begins one array or one object, and not JSON lines."""
+    """Return whether the first line begins a single array or object, not JSON lines."""
     if first.lstrip().startswith(b"["):
         return True
     try:

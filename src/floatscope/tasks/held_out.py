@@ -5,7 +5,7 @@ Training leaves these articles out, and the long tasks (`long_texts`) use them.
 
 import hashlib
 
-EVERY = 50  # one title in so many
+EVERY = 50  # one title in this number is held out
 
 
 def held_out(title: str) -> bool:

@@ -87,7 +87,7 @@ class AnswerStore:
             raise Damaged(listed(differing))
         if differing:
             raise RunError(
-                f"{self.run.directory} holds answers to another question: {listed(differing)}",
+                f"{self.run.directory} contains answers to another question: {listed(differing)}",
                 "Repeat the earlier request, choose another place, or replace them (--overwrite; "
                 "from Python, remove the directory).",
             )
@@ -116,7 +116,7 @@ def open_answers(
     resume: bool = True,
     overwrite: bool = False,
 ) -> Iterator[AnswerStore]:
-    """Lock a directory for the answers to a request; refuse one that holds answers to another request.
+    """Lock a directory for the answers to a request; refuse a directory with answers to another request.
 
     With `overwrite`, answers to another request are moved aside; those to this request are still used.
     """

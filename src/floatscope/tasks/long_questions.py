@@ -20,7 +20,7 @@ from .record import Asks, Passage, Record
 
 LONG = "long:"
 OPENING = 60  # words of the text to continue
-FOLLOWING = 96  # words of what follows, at most
+FOLLOWING = 96  # most words of the continuation
 SUMMARY = 2  # sentences of gold
 
 

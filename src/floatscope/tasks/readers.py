@@ -171,7 +171,7 @@ def _record(schema: type[Schema], item: Item, id: str) -> Record | InvalidRecord
 
 def _refuse_misspellings(data: dict[str, Any]) -> None:
     """Refuse misspelt fields of plain records, so that `pasages` does not lose passages."""
-    import difflib  # used for plain records alone
+    import difflib  # only used for plain records
 
     field_names = ["id", "question", "answers", "answer", "passages", "gold"]
     for key in data.keys() - set(field_names):

@@ -1,7 +1,7 @@
 """A record: one question, its right answers and its passages.
 
-Every reader returns records and every condition turns a record into a record, so nothing later depends on
-the format of a data set. This module reads no file and writes no prompt.
+Every reader returns records and every condition turns a record into a record, so later code does not
+depend on the format of a data set. This module reads no file and writes no prompt.
 """
 
 import hashlib
@@ -54,7 +54,7 @@ class Passage:
     Args:
         text (str): The text; it must not be blank.
         title (str): Its title; "" by default.
-        gold (bool): Whether it holds the answer; False by default.
+        gold (bool): Whether it contains the answer; False by default.
         needed (bool): Whether it leads to the gold passage (in two-hop questions); False by default.
     """
 
@@ -86,7 +86,7 @@ class Record:
         where (str): File and line, for messages; "" by default.
         known (bool): Whether the embedded pair saw the facts in training; None (by default) if that is not
             known.
-        asks (Asks): What it asks for; `Asks.WORDS` by default.
+        asks (Asks): The kind of text that it asks for; `Asks.WORDS` by default.
         cluster (str): Records with the same cluster (questions about one paragraph or one person) are not
             independent examples. "" (by default) is a cluster by itself.
     """
@@ -116,7 +116,7 @@ class Record:
 
     @property
     def label(self) -> str:
-        """The record in messages: its id, and where it was read."""
+        """Description of the record in messages: its id, file and line."""
         return f"{shown(self.id)} ({self.where})" if self.where else shown(self.id)
 
     def closed_book(self) -> "Record":

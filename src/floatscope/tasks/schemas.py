@@ -25,7 +25,7 @@ class Problem(ValueError):
 def _text(text: str) -> str:
     if "\0" in text:
         raise Problem(
-            "", "holds a NUL character, at which some tokenizers end a text", "Remove it."
+            "", "contains a NUL character, at which some tokenizers end a text", "Remove it."
         )
     return text
 

@@ -16,8 +16,8 @@ from ..untrusted import Unreadable
 from ..untrusted import opened as opened_regular
 
 RECORD = 64 << 20  # bytes of one line
-DOCUMENT = 1 << 30  # bytes of a file that is one JSON document, and so is read whole
-RATIO = 200  # bytes out of one byte of gzip; text gives 3 to 20
+DOCUMENT = 1 << 30  # bytes of a file that is one JSON document, which is read as a whole
+RATIO = 200  # unpacked bytes per byte of gzip; text has 3 to 20
 FREE = 64 << 20  # below this many bytes the ratio is not checked
 _PIECE = 1 << 20
 _Readable = BufferedReader | gzip.GzipFile
@@ -61,7 +61,7 @@ class Source:
 
 @contextmanager
 def opened(path: Path) -> Iterator[Source]:
-    """Open a file for reading, gzipped or not; all errors, now or later, name the file."""
+    """Open a file for reading, gzipped or not; errors in opening and in reading name the file."""
     try:
         with opened_regular(path) as raw:
             # Detected by content, because file names may be wrong.

@@ -48,7 +48,7 @@ class Template:
 
 @dataclass(frozen=True)
 class PlainTemplate(Template):
-    """The layout of `Prompt.rag`. A continuation has no layout: its text stands alone.
+    """The layout of `Prompt.rag`. A continuation has no layout: its text is the whole prompt.
 
     Args:
         instruction (str): The instruction before the passages. By default the one that fits what the record

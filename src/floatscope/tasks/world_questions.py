@@ -32,7 +32,7 @@ MIXTURES = {"mixed": (Part(5, "four", known=True), Part(3, "four"), Part(12, "ri
 
 
 def has_known(name: str) -> bool:
-    """Return whether a level can be asked about known people alone."""
+    """Return whether a level can be asked about known people only."""
     level = LEVELS.get(name.removeprefix(WORLD))
     return name.startswith(WORLD) and level is not None and not level.confusable
 
@@ -54,7 +54,7 @@ def world_records(
 
     Args:
         name (str): The level, such as "world:nine"; "world:mixed" asks about known and unseen people, and
-            each record says which (`known`).
+            each record states which (`known`).
         n (int): Number of questions, 1 to 20,000.
         seed (int): Seed that draws the questions; 0 by default.
         known (bool): Ask about people that the pair knows from training; False by default.

@@ -168,7 +168,7 @@ def _chain(b: _Builder, first: Entity, answer: str = "any") -> int:
 
 
 def _rival(b: _Builder) -> None:
-    """Add two passages like the pair that holds the answer, about other entities and with another answer."""
+    """Add two passages like the pair with the answer, about other entities and with another answer."""
     first, relation, second, attribute = b.chains[0]
     assert relation.leads_to is not None
     names = {entity.name for _, entity in b.passages if entity is not None}

@@ -135,7 +135,7 @@ def state(template: str, entity: Entity, value: str) -> tuple[str, int]:
 
 
 def gossip(entity: Entity, attribute: Attribute, value: str, draw: Draw) -> Passage:
-    """Write a passage that states a wrong value and says that it is hearsay."""
+    """Write a passage that states a wrong value as hearsay."""
     lead = draw.pick(RUMOURS).replace("{s}", "")
     sentence, offset = state(draw.pick(attribute.sentences), entity, value)
     if sentence.startswith(("The ", "For ")):

@@ -39,7 +39,7 @@ class Fact:
 
 @dataclass(frozen=True, slots=True)
 class Passage:
-    """A text of a context: about one entity, a rumour about one, or natural noise."""
+    """A text of a context: about an entity, a rumour about an entity, or natural noise."""
 
     text: str
     facts: tuple[Fact, ...]
@@ -55,7 +55,7 @@ class Question:
     subject: str
     attribute: str
     hops: int
-    gold: int  # index of the passage that holds the answer
+    gold: int  # index of the passage with the answer
     fact: Fact  # the statement in that passage
     evidence: tuple[int, ...]  # passages needed, in the order of the hops; the last is `gold`
 
@@ -102,7 +102,7 @@ class Example:
 
     @property
     def gold_sentence(self) -> Span | None:
-        """Offsets of the sentence that holds the answer, in the gold passage's text."""
+        """Offsets of the sentence with the answer, in the gold passage's text."""
         return self.fact.sentence if self.fact else None
 
     @property

@@ -105,7 +105,9 @@ _NAME, _PATH = 200, 3800  # bytes; systems allow 255 and 4,096, and partial file
 def output_path(text: str | Path) -> Path:
     """Parse the path of an output; refuse empty paths, and paths that are too long for a file system."""
     if not str(text).strip():
-        raise WrongOutput("--out is empty", "Name a file or a directory; `.` is this one.")
+        raise WrongOutput(
+            "--out is empty", "Name a file or a directory; `.` is the working directory."
+        )
     path = Path(text)
     longest = max((len(os.fsencode(part)) for part in path.parts), default=0)
     path_bytes = len(os.fsencode(Path.cwd() / path))

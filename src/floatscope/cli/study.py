@@ -301,7 +301,7 @@ def _register(request: "Request", path: Path) -> None:
 
 
 def _run(request: "Request", directory: Path, *how: Any, **options: Any) -> None:
-    """Run and report; if the run is interrupted, print how to continue."""
+    """Run and report; when interrupted, print how to continue."""
     try:
         _run_and_report(request, directory, *how, **options)
     except KeyboardInterrupt as interrupt:

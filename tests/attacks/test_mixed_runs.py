@@ -294,7 +294,9 @@ def test_a_study_file_that_a_parser_would_not_finish_is_refused(tmp_path, name, 
     from floatscope.studies import read_request
 
     (tmp_path / name).write_text(text)
-    with pytest.raises(fs.UsageError, match="cannot be read: (holds a merge key|has a line with)"):
+    with pytest.raises(
+        fs.UsageError, match="cannot be read: (contains a merge key|has a line with)"
+    ):
         read_request(tmp_path / name)
 
 

@@ -7,7 +7,7 @@ from .claim import Claim, format_number
 from .verdict import HOLDS, REFUTED, UNDECIDED
 
 STEPS, SINK = "3", "1"
-# Claims that compare a diffusion model with a causal one: they say where it moves more, not that it moves.
+# Claims that compare a diffusion with a causal model: they show that it moves more, not that it moves.
 _COMPARED = {"4": "over layers", "2": "from prompt to prompt"}
 
 

@@ -38,7 +38,7 @@ class Gpu:
         self._model, self._before = model, 0
 
     def free(self) -> int:
-        """Return the free bytes of the device, including those that torch reserves without using them."""
+        """Return the free bytes of the device, including memory that torch reserves but does not use."""
         with torch.cuda.device(self._model.device):
             return graphs.free_memory()
 

@@ -2,8 +2,7 @@
 
 Prompts of one model support a statement about that model. Five or more units support a statement about
 models in general: each claim then has a random-effects mean over the units, with the δ and the level of
-its rule. Fewer units are listed, and nothing is decided. Nothing is run here; runs are read as `Findings`
-reads them.
+its rule. Fewer units are listed without a verdict. No model is run here: runs are read by `Findings`.
 """
 
 from collections import Counter

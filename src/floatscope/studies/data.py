@@ -13,7 +13,7 @@ from .planning import held_out, questions_of, settings_of
 from .request import Request
 from .setting import Setting
 
-Read = tuple[tuple[Record, ...], list[str]]  # records, and what could not be read
+Read = tuple[tuple[Record, ...], list[str]]  # records, and the records that could not be read
 
 
 def read_data(request: Request, folder: Path = Path()) -> Read:
@@ -41,7 +41,7 @@ def too_few(
     request: Request, records: Sequence[Record], setting: Setting | None = None, reserved: int = 0
 ) -> UsageError:
     """Return the error that the data hold too few records for a setting or, without one, for tracing."""
-    supply = f"{request.data} holds {len(records)} usable records"
+    supply = f"{request.data} has {len(records)} usable records"
     if reserved:
         return UsageError(
             f"{supply}, {request.questions} are to be asked and {reserved} more to choose heads by",

@@ -1,9 +1,9 @@
 """The request of the demo: almost all studies on the embedded pair, and on the twin if it is installed.
 
-The pair answers questions in one to three tokens, too few to watch an anchor move. It therefore also
-continues running text, which decides claim 3. The twin, a real model with thirty layers, continues two texts
-as an illustration; without it the demo reports so and continues. Studies that run only by name are left
-out.
+The pair answers questions in one to three tokens, too few to observe an anchor that moves. It therefore
+also continues running text, which decides claim 3. The twin, a real model with thirty layers, continues
+two texts as an illustration; without it the demo reports so and continues. Studies that run only by name
+are left out.
 """
 
 from typing import Any
@@ -54,7 +54,7 @@ TWIN: dict[str, Any] = {**MOVEMENT, "models": ("twin/mdm",), "limit": 2, "contro
 
 def demo_request() -> tuple[Request, str]:
     """Return the request, and a notice if the twin is left out ("" if it is not)."""
-    # Answers of a few tokens have no states to compare: `movement` is asked of long texts alone.
+    # Answers of a few tokens have no states to compare: `movement` is only measured on long texts.
     short = tuple(n for n in by_default(STUDIES.builtin) if n not in MOVEMENT["studies"])
     fields = {"studies": short, **DEMO}
     try:

@@ -75,7 +75,9 @@ class Evidence:
         shards = (shard for shard in self.plan.shards if shard.spec["model"] == model)
         trained = (shard for shard in shards if shard.spec.get("control") is None)
         if (shard := next(trained, None)) is None:
-            raise RunError(f"{self.run.directory} holds no shard of {model}", "Copy the run again.")
+            raise RunError(
+                f"{self.run.directory} contains no shard of {model}", "Copy the run again."
+            )
         return dict(self._meta(shard)["model"])
 
     def _meta(self, shard: Shard) -> dict[str, Any]:
@@ -238,7 +240,7 @@ class Evidence:
         keys = (
             "id exact_match contains f1 steps prediction question cluster masks cut known".split()
         )
-        scores = ("exact_match", "contains", "f1")  # None where one has no meaning
+        scores = ("exact_match", "contains", "f1")  # None if a score has no meaning
         columns = {
             key: np.array([line[key] for line in lines], float if key in scores else None)
             for key in keys
@@ -307,7 +309,7 @@ class Evidence:
         if answers is None:
             return None
         contains = answers["contains"].astype(float)
-        if np.isnan(contains).all():  # nothing can be right or wrong here
+        if np.isnan(contains).all():  # answers of this task are neither right nor wrong
             return None
         return number(
             contains,
@@ -438,7 +440,7 @@ class Evidence:
         file_name = self._example(shard, index).get("trace")
         if not isinstance(file_name, str) or Path(file_name).name != file_name:
             raise RunError(
-                f"{self.run.directory} holds no trace of example {index}",
+                f"{self.run.directory} contains no trace of example {index}",
                 "Run the study with --keep-traces.",
             )
         return Trace.load(self.run.directory / TRACES / file_name)

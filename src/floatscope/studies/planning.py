@@ -131,7 +131,7 @@ def _shards(request: Request) -> Iterator[Shard]:
             total = min(request.limit, PASSAGES) if domain == PROSE else request.limit
             for start in range(0, total, request.shard):
                 stop = min(start + request.shard, total)
-                # Another text is another question: what was traced on one is not kept for the other.
+                # Another text is another question: traces on one text do not serve for another.
                 text = {"text": "books"} if domain == PROSE else {}
                 read = {"controls": list(seeds)} if seeds and domain == QUESTIONS else {}
                 spec = _spec("trace", model, start, stop, domain=domain, **text, **read)

@@ -61,7 +61,7 @@ def without_plugins(
 ) -> dict[str, Any]:
     """Return the fields of a file without the plugins that they name, in any of their parts.
 
-    A plugin is Python code that runs as the user, and the file may come from anybody: plugins are only
+    A plugin is Python code that runs as the user, and the file may be untrusted: plugins are only
     loaded if the command line names them. A file that names plugins is refused if the command line names
     none.
     """
@@ -124,7 +124,7 @@ def folder_of(run: Mapping[str, Any], request: Request, where: Path) -> Path:
 def _models(request: Request, made_in: Path) -> list[str]:
     """Return the paths of models and adapters; names of embedded models and hub ids are left out.
 
-    A spec that looks like a name counts as a path if it was one where the run was made: `adapted` for
+    A spec that looks like a name counts as a path if it was a path where the run was made: `adapted` for
     `./adapted`.
     """
     parts = (request, *request.extra_runs)

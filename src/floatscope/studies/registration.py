@@ -57,7 +57,7 @@ class RegisteredClaim(_Part):
     of_layers: float  # δ is this share of the model's layers, if that is more than `delta`
     unit: str
     direction: Literal["above", "below"]  # where θ lies according to the claim
-    untrained: bool  # θ must also be beyond what the controls earn
+    untrained: bool  # θ must also be beyond that of the controls
     models: tuple[str, ...]
     family: str
     claims_in_family: int
@@ -209,7 +209,7 @@ def registration_for(
 def registered(run: Run) -> Registered | None:
     """Read a run's registration; None if it was started without one. Refuse a registration that was changed.
 
-    The log records with which registration the run was started. If run.json holds a checksum as well, the
+    The log records with which registration the run was started. If run.json has a checksum as well, the
     file must match both. A damaged run.json is written again and is not consulted.
     """
     noted = _noted(run)

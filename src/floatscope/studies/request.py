@@ -1,4 +1,4 @@
-"""The request of a run: which studies, of which models, on what data. It only validates.
+"""The request of a run: which studies, of which models, on what data. This module only validates.
 
 Command-line options, a YAML or TOML file and run.json all have the same fields.
 """
@@ -129,7 +129,7 @@ class Request(BaseModel):
 
     @property
     def asks(self) -> Asks:
-        """What the records of the data ask for."""
+        """The kind of text that the records of the data ask for."""
         return asks(self.data)
 
     @property
@@ -235,7 +235,7 @@ def _parse_yaml(raw: bytes) -> Any:
     class Loader(yaml.SafeLoader):
         def flatten_mapping(self, node: Any) -> None:
             if any(key.tag == "tag:yaml.org,2002:merge" for key, _ in node.value):
-                raise Unreadable("holds a merge key (<<)")
+                raise Unreadable("contains a merge key (<<)")
 
     return yaml.load(raw.decode("utf-8"), Loader)
 
@@ -267,5 +267,5 @@ def read_request(path: Path) -> dict[str, Any]:
     except Exception as error:  # each of the three parsers has its own
         raise UsageError(f"{path} cannot be read: {error}"[:500], "Correct the file.") from error
     if not isinstance(fields, dict) or not all(isinstance(name, str) for name in fields):
-        raise UsageError(f"{path} holds no fields", "Write `models: [...]` and so on.")
+        raise UsageError(f"{path} contains no fields", "Write `models: [...]` and so on.")
     return fields

@@ -1,6 +1,6 @@
 """Check the metadata in the shards of a study before they are used.
 
-A run may come from a stranger, or be damaged in ways that its checksums do not show. Missing fields and
+A run may be untrusted, or damaged in ways that its checksums do not show. Missing fields and
 fields of another type are an error that names the shard and the field. Errors in the data themselves
 (shapes, values) appear where they are used, inside `understood`.
 """

@@ -62,7 +62,7 @@ def verify(
     shards = [shard for part in parts for shard in part.plan.shards]
     if not all("stop" in shard.spec for shard in shards):  # see `findings._as_run`
         raise RunError(
-            f"{directory} holds other shards than its run.json requests",
+            f"{directory} contains other shards than its run.json requests",
             "Verify it with the version that ran it; or run.json was changed: copy it again.",
         )
     for shard in _chosen(shards, sample, seed):

@@ -162,12 +162,12 @@ class AnswerTracing(Experiment):
 
 
 def shares(result: Result) -> xr.DataArray:
-    """Divide what each patch restores by the total gap, both summed over questions: (step, layer, group)."""
+    """Divide the effect of each patch by the total gap, both summed over questions: (step, layer, group)."""
     return result["restored"] / float(result["gap"].sum())
 
 
 def corrupted(record: Record, right: str, wrong: str) -> Record:
-    """Return the record with another answer wherever its passages contain this one as separate words."""
+    """Replace the answer by another one wherever the passages contain it as separate words."""
     pattern = re.compile(rf"(?<!\w){re.escape(right)}(?!\w)")
     passages = (
         replace(passage, text=pattern.sub(lambda _: wrong, passage.text))
@@ -204,8 +204,8 @@ def _states(
     """Return each step that reveals part of the answer: the text after the prompt, and the tokens by place.
 
     Steps are in the order in which the prompt is decoded. The gold answer stands where the decoding wrote
-    it, or at the beginning; other places hold what was decoded. A place that the decoding left masked is
-    revealed at the last step. The steps of a causal model are its tokens.
+    it, or at the beginning; other places have the decoded tokens. A place that the decoding left masked
+    is revealed at the last step. The steps of a causal model are its tokens.
     """
     model = context.model
     if model.mask_id is None:

@@ -94,7 +94,7 @@ class Experiment(Measure):
     choice_questions: ClassVar[int] = 0  # more questions, on which `prepare` chooses
 
     def prepare(self, context: ExperimentContext) -> Any:
-        """Compute what all questions of a model share; the result may hold tensors, but not the model."""
+        """Compute the values shared by all questions of a model; they may contain tensors, but no model."""
         return None
 
     def ask(self, context: ExperimentContext, index: int, prepared: Any) -> xr.Dataset:

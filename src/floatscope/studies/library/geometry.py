@@ -229,7 +229,9 @@ def _networks(result: Result | None) -> Iterator[Result]:
 
 
 def norm_shares(total: np.ndarray, without: np.ndarray) -> Shares:
-    """Return the norm's share of all advantage in thirds of the layers, from sums with and without a prompt.
+    """Return the norm's share of the anchors' advantage in thirds of the layers.
+
+    Intervals leave out one prompt at a time.
 
     Args:
         total: Angle and norm of the advantage, summed over prompts: (2, layer, head).

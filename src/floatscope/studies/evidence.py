@@ -418,8 +418,7 @@ class Evidence:
         """Read the scene of an example for the viewer.
 
         `name` is `PAGE` for the scene of a report, or `SERVED` for the more complete scene of the server.
-        Both are stored as one if nothing is left out. Without `arrays`, everything but the arrays is
-        read.
+        If nothing is left out, a single scene is stored. Without `arrays`, only the other fields are read.
         """
         scenes = self._example(shard, index)["scenes"]
         name = name if name in scenes else PAGE

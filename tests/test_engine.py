@@ -554,7 +554,7 @@ def test_an_interrupt_while_a_shard_is_stored_keeps_the_shard(tmp_path, monkeypa
 def test_an_interrupt_while_the_handler_is_replaced_is_not_reported():
     """Python calls it an error; any other error is still told."""
     told = []
-    report = interrupt._but_for_races(told.append)
+    report = interrupt._ignore_race(told.append)
     race, other = (
         SimpleNamespace(exc_value=OSError(text))
         for text in ("Signal 2 ignored due to race condition", "disk full")

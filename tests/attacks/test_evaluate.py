@@ -318,7 +318,7 @@ def test_what_is_printed_comes_after_what_is_saved(ended, small, monkeypatch, tm
     def gone(every):
         raise fs.UsageError("the terminal has gone")
 
-    monkeypatch.setattr("floatscope.cli.evaluate.table", gone)
+    monkeypatch.setattr("floatscope.cli.evaluate.score_table", gone)
     assert ended(*small, *saved(tmp_path / "answers.csv")).returncode == 2
     assert is_answers(tmp_path / "answers.csv")
 

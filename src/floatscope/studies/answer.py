@@ -7,7 +7,7 @@ from .claim import Claim, format_number
 from .verdict import HOLDS, REFUTED, UNDECIDED
 
 STEPS, SINK = "3", "1"
-# Claims that compare a diffusion with a causal model: they show that it moves more, not that it moves.
+# Claims that compare a diffusion model with a causal one: they say where it moves more, not that it moves.
 _COMPARED = {"4": "over layers", "2": "from prompt to prompt"}
 
 
@@ -21,7 +21,7 @@ class ModelClaim:
 
 
 def answer(tested: Iterable[ModelClaim]) -> str:
-    """Describe where attention floats and where it rests; "" if no such claim was tested."""
+    """Say where attention floats and where it rests; "" if no such claim was tested."""
     by_number = {model_claim.claim.number: model_claim for model_claim in tested}
     moving = [by_number[n] for n in (STEPS, *_COMPARED) if n in by_number]
     parts = []
@@ -37,7 +37,7 @@ def answer(tested: Iterable[ModelClaim]) -> str:
 
 
 def _clauses(tested: Iterable[ModelClaim]) -> list[str]:
-    """Describe where the attention of a diffusion model moves, where it does not, and what is undecided."""
+    """Say of one diffusion model where attention moves, where it does not, and where that is undecided."""
     steps: dict[str, str] = {}
     compared: dict[str, dict[str, list[str]]] = {HOLDS: {}, REFUTED: {}, UNDECIDED: {}}
     for model_claim in tested:
@@ -66,7 +66,7 @@ def _phrase_comparisons(compared: Mapping[str, list[str]]) -> list[str]:
 
 
 def _layers(claim: Claim) -> str:
-    """Format the number of moving layers, as in " (4 of 12 layers [3, 6])"; "" if it was not measured."""
+    """Give the number of moving layers, as in " (4 of 12 layers [3, 6])"; "" if it was not measured."""
     theta = claim.theta
     if theta is None:
         return ""
@@ -77,7 +77,7 @@ def _layers(claim: Claim) -> str:
 
 
 def _sink(model_claim: ModelClaim | None) -> list[str]:
-    """State whether the causal model rests on its first token; claim 1 compares it with the other model."""
+    """Say whether the causal model rests on its first token; claim 1 compares it with the other model."""
     if model_claim is None or model_claim.arm is None:
         return []
     rests = f"{model_claim.arm} rests on its first token"

@@ -54,7 +54,7 @@ TWIN: dict[str, Any] = {**MOVEMENT, "models": ("twin/mdm",), "limit": 2, "contro
 
 def demo_request() -> tuple[Request, str]:
     """Return the request, and a notice if the twin is left out ("" if it is not)."""
-    # Answers of a few tokens have no states to compare: `movement` is only measured on long texts.
+    # Answers of a few tokens have no states to compare: `movement` is asked of long texts alone.
     short = tuple(n for n in by_default(STUDIES.builtin) if n not in MOVEMENT["studies"])
     fields = {"studies": short, **DEMO}
     try:

@@ -65,7 +65,7 @@ NO_ROOM = (
         (f"{STUDY} LLaDA --data nowhere.jsonl", ["nowhere.jsonl does not exist", "Check the path"]),
         (
             f"{STUDY} LLaDA --data long.jsonl --limit 5",
-            ["holds 4 usable records, 5", "Lower --limit"],
+            ["has 4 usable records, 5", "Lower --limit"],
         ),
         (f"{STUDY} LLaDA --data long.jsonl", [NO_ROOM, "context of 512 of LLaDA", "--skip-bad"]),
         (f"{STUDY} Llama --data long.jsonl --engine ray", [NO_ROOM, "Use fewer passages"]),

@@ -313,7 +313,7 @@ def test_another_length_keeps_the_tokens_per_step():
 
 def test_contexts_that_do_not_fit(llama, caplog):
     long = ask(("x" * 600, " y"))
-    with pytest.raises(fs.UsageError, match="a context of 60. tokens, .* pass truncate=True"):
+    with pytest.raises(fs.UsageError, match="a context has 60. tokens; .* pass truncate=True"):
         FloatscopeLM(llama).loglikelihood(long, disable_tqdm=True)
     lm = FloatscopeLM(llama, truncate=True)
     found = lm.loglikelihood(long, disable_tqdm=True)[0][0]

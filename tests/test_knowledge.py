@@ -183,10 +183,10 @@ def test_questions_are_paired_by_their_ids():
     twice = Planted(dict(straight.tables))
     ids = [*straight.tables[one]["id"][:-1], "q0"]
     twice.tables[one] = table(share(0.5), ids)
-    assert claim(twice).verdict == "not testable" and "'q0' stands for several" in claim(twice).why
+    assert claim(twice).verdict == "not testable" and "'q0' belongs to several" in claim(twice).why
     other = Planted(dict(straight.tables))
     other.tables[one] = straight.tables[one] | {"question": np.array(["Another?"] * 200)}
-    assert "'q0' stands for two different questions" in claim(other).why
+    assert "'q0' belongs to two different questions" in claim(other).why
     with pytest.raises(Unpaired, match="No question"):
         aligned([table([True], ["a"]), table([True], ["b"])])
 

@@ -428,7 +428,7 @@ def test_requests_are_validated(tmp_path):
     with pytest.raises(UsageError, match="bad.toml cannot be read"):
         read_request(tmp_path / "bad.toml")
     (tmp_path / "list.yaml").write_text("- 1")
-    with pytest.raises(UsageError, match="holds no fields"):
+    with pytest.raises(UsageError, match="contains no fields"):
         read_request(tmp_path / "list.yaml")
 
 

@@ -318,7 +318,7 @@ def test_what_is_printed_comes_after_what_is_saved(ended, small, monkeypatch, tm
     def gone(every):
         raise fs.UsageError("the terminal has gone")
 
-    monkeypatch.setattr("floatscope.cli.evaluate.table", gone)
+    monkeypatch.setattr("floatscope.cli.evaluate.score_table", gone)
     assert ended(*small, *saved(tmp_path / "answers.csv")).returncode == 2
     assert is_answers(tmp_path / "answers.csv")
 
@@ -343,12 +343,12 @@ def test_kept_answers_are_not_mixed_with_another_question(
     more = tmp_path / "more.jsonl"
     more.write_text(data.read_text().replace("é0", "nobody"))
     for command, named in (
-        (other, "request.seed is 0 there, 1 asked now"),
-        (changed(small, batch_size=3), "request.batch_size is 2 there, 3 asked now"),
+        (other, "request.seed is 0 there, 1 now"),
+        (changed(small, batch_size=3), "request.batch_size is 2 there, 3 now"),
         (changed(small, model="nowhere"), "request.model is"),
         (changed(small, data=more), "request.records is"),
         ((*small, "--condition", "closed-book"), "request.condition is"),
-        ((*small, "--no-resume"), "holds a run already"),
+        ((*small, "--no-resume"), "already contains a run"),
     ):
         done = ended(*command, *saved(out))
         assert done.returncode == 6 and named in done.stderr, done.stderr
@@ -420,7 +420,7 @@ def test_from_python_too(models, name, data, batches, tmp_path):
         for part in ("canvas", "change", "confidence", "block"):
             np.testing.assert_array_equal(getattr(one, part), getattr(other, part))
             assert getattr(one, part).dtype == getattr(other, part).dtype
-    with pytest.raises(fs.RunError, match=r"asked\.batch_size is 2 there, 3 asked now"):
+    with pytest.raises(fs.RunError, match=r"asked\.batch_size is 2 there, 3 now"):
         fs.evaluate(model, records, sampler, batch_size=3, keep=tmp_path / "kept")
     with pytest.raises(fs.RunError, match=r"asked\.prompts is"):
         fs.evaluate(model, records[1:], sampler, batch_size=2, keep=str(tmp_path / "kept"))

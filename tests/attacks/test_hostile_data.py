@@ -24,7 +24,7 @@ LINES = {
     "twice, deep inside": ("{" + BODY + ', "x": [{"a": 1, "a": 2}]}', "the field 'a' twice"),
     "half a character": ("{" + BODY + ', "x": "\\udc00"}', "unpaired surrogate"),
     "half, in a name": ("{" + BODY + ', "\\ud800": 1}', "unpaired surrogate"),
-    "NUL": ('{"question": "Wh\\u0000o?", "answers": ["me"]}', "question holds a NUL"),
+    "NUL": ('{"question": "Wh\\u0000o?", "answers": ["me"]}', "question contains a NUL"),
     "a raw NUL": ('{"question": "Wh\0o?", "answers": ["me"]}', "is not JSON"),
     "no number": ('{"question": "Who?", "answers": ["me"], "id": NaN}', "is nan, where"),
     "infinity": ('{"question": 1e999, "answers": ["me"]}', "is inf, where"),

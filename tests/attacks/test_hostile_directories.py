@@ -179,9 +179,9 @@ def describing(**fields):
     ("kind", "shape", "why"),
     [
         *(("<f8", shape, "cannot be read") for shape in ([5], [3], [2, 3], [], [0])),
-        *(("<f8", shape, "holds an array of shape") for shape in ([-4], [4.0], [True, 4])),
-        *((kind, [4], "holds an array of shape") for kind in ("|O", "|V8", "<U0", "f8")),
-        ("f4,O", [4], "holds an array of shape"),
+        *(("<f8", shape, "contains an array of shape") for shape in ([-4], [4.0], [True, 4])),
+        *((kind, [4], "contains an array of shape") for kind in ("|O", "|V8", "<U0", "f8")),
+        ("f4,O", [4], "contains an array of shape"),
         ("nonsense", [4], "cannot be read"),
         ("<f8", "4", "has shape = '4', expected a list"),
         *(("<f8", shape, "cannot be read") for shape in ([10**12], [2**62, 4], [0, 10**30])),

@@ -245,7 +245,7 @@ def test_a_linked_folder_of_a_run_is_not_written_through(project, tmp_path, name
     (tmp_path / "home" / ".thesis.1.partial").write_text("years")
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / name).symlink_to(tmp_path / "home")
-    with pytest.raises(fs.RunError, match="is a link: nothing is written through it"):
+    with pytest.raises(fs.RunError, match="is a link, and Floatscope does not write"):
         run(project, "run")
     assert [path.name for path in (tmp_path / "home").iterdir()] == [".thesis.1.partial"]
 
@@ -294,7 +294,9 @@ def test_a_study_file_that_a_parser_would_not_finish_is_refused(tmp_path, name, 
     from floatscope.studies import read_request
 
     (tmp_path / name).write_text(text)
-    with pytest.raises(fs.UsageError, match="cannot be read: (holds a merge key|has a line with)"):
+    with pytest.raises(
+        fs.UsageError, match="cannot be read: (contains a merge key|has a line with)"
+    ):
         read_request(tmp_path / name)
 
 

@@ -52,13 +52,13 @@ def test_a_trace_replaces_a_trace(trace, tmp_path):
 
 def test_a_run_never_replaces_what_is_not_a_run(tmp_path):
     mine = thesis(tmp_path / "thesis")
-    with pytest.raises(fs.RunError, match=r"holds chapter\.tex, which Floatscope did not write"):
+    with pytest.raises(fs.RunError, match=r"contains chapter\.tex, which Floatscope did not write"):
         execute(plan(2), mine, overwrite=True)
     assert (mine / "chapter.tex").read_text() == CHAPTER
     assert [path.name for path in mine.iterdir()] == ["chapter.tex"]
     execute(plan(2), tmp_path / "run")
     thesis(tmp_path / "run" / "notes")
-    with pytest.raises(fs.RunError, match="holds notes, which Floatscope did not write"):
+    with pytest.raises(fs.RunError, match="contains notes, which Floatscope did not write"):
         execute(plan(3), tmp_path / "run", overwrite=True)
     assert len(list(Run(tmp_path / "run").shards.ids())) == 2
 
@@ -89,14 +89,14 @@ def test_a_run_without_stored_shards_accepts_another_request(tmp_path):
     with pytest.raises(fs.FloatscopeError):
         execute(plan(2, mishap="crash always", at=0), tmp_path / "run")
     assert execute(plan(2, mishap=None), tmp_path / "run").computed == 2
-    with pytest.raises(fs.RunError, match="holds another run"):
+    with pytest.raises(fs.RunError, match="contains another run"):
         execute(plan(2, size=70), tmp_path / "run")
 
 
 def test_a_run_that_is_the_working_directory_is_not_moved(tmp_path, monkeypatch):
     execute(plan(2), tmp_path / "run")
     monkeypatch.chdir(tmp_path / "run")
-    with pytest.raises(fs.RunError, match="is where this program runs"):
+    with pytest.raises(fs.RunError, match="contains the working directory"):
         execute(plan(3), ".", overwrite=True)
     (tmp_path / "link").symlink_to(tmp_path / "run")
     with pytest.raises(fs.RunError, match="is a link"):

@@ -21,18 +21,18 @@ from .app import Interrupted, app, err
 
 
 def _import_matplotlib_elsewhere() -> None:
-    """Import matplotlib without the settings of the working directory, which may be a stranger's."""
+    """Import matplotlib without the settings of the working directory, which is not trusted."""
     with TemporaryDirectory() as empty, chdir(empty):
         import matplotlib
 
 
 def main() -> None:
-    """Run the command line; errors that a user can fix are one line and an exit code."""
-    # No window is opened; and `!floatscope` in a notebook is handed one's backend, of another environment.
+    """Run the command line; report an error that a user can fix by one line and an exit code."""
+    # No window is opened; and `!floatscope` inherits the notebook's backend, of another environment.
     os.environ["MPLBACKEND"] = "agg"
     if os.path.lexists("matplotlibrc"):
         _import_matplotlib_elsewhere()
-    # An ending interpreter looks for garbage in all that was imported: with torch, for a second.
+    # At exit the interpreter collects garbage in every imported module: with torch, for a second.
     atexit.register(gc.freeze)
     with interrupt_once(to_the_end=True):
         try:

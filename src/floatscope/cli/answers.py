@@ -26,7 +26,7 @@ def score_table(all_answers: "list[Answers]") -> Table:
     hiding = any("hidden_share" in answers.table for answers in all_answers)
     main, *other_scores = (
         s for s in all_answers[0].scores if s in _NAMES
-    )  # one task, so all alike
+    )  # the same for all answers to one task
     columns = [_NAMES[main], "difference", *(_NAMES[score] for score in other_scores)]
     for column in columns + ["hidden"] * hiding:
         table.add_column(column, justify="right", no_wrap=True)

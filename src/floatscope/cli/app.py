@@ -15,7 +15,7 @@ out, err = SafeConsole(), SafeConsole(stderr=True)
 
 
 class Interrupted(Exception):
-    """Ctrl-C with a message; Typer would end the program without one."""
+    """An interruption by Ctrl-C, with a message; Typer itself would print none."""
 
 
 _VALUES = {"str": "TEXT", "list[str]": "TEXT", "int": "N", "float": "X", "Path": "PATH"}
@@ -44,7 +44,7 @@ class _Commands(TyperGroup):
 
 
 def _place_of(setting: str) -> str:
-    """Say where to write a setting that is not an option."""
+    """Describe where to write a setting that is not an option."""
     from ..models.spec import ModelSpec
     from .engines import ENGINES
     from .outlines import common_fields
@@ -88,13 +88,13 @@ def _root(
 
 
 class WrongOption(FloatscopeError):
-    """An option that is a setting of another option."""
+    """The error for an option that is a setting of another option."""
 
     exit_code = 2
 
 
 class WrongOutput(FloatscopeError):
-    """A path that cannot be written to. Not a ValueError, whose message Typer would replace."""
+    """The error for a path that cannot be written. Typer would replace the message of a ValueError."""
 
     exit_code = 2
 
@@ -105,7 +105,9 @@ _NAME, _PATH = 200, 3800  # bytes; systems allow 255 and 4,096, and partial file
 def output_path(text: str | Path) -> Path:
     """Parse the path of an output; refuse empty paths, and paths that are too long for a file system."""
     if not str(text).strip():
-        raise WrongOutput("--out is empty", "Name a file or a directory; `.` is this one.")
+        raise WrongOutput(
+            "--out is empty", "Name a file or a directory; `.` is the working directory."
+        )
     path = Path(text)
     longest = max((len(os.fsencode(part)) for part in path.parts), default=0)
     path_bytes = len(os.fsencode(Path.cwd() / path))
@@ -137,7 +139,7 @@ Plugins = Annotated[
         "--plugin",
         callback=_load_plugins,
         is_eager=True,
-        help="A .py file or module with measures, samplers … of yours; may be repeated.",
+        help="A .py file or module with your own measures, samplers …; may be repeated.",
     ),
 ]
 Weights = Annotated[

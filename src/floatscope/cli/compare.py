@@ -37,7 +37,7 @@ def compare(
 ) -> None:
     """Compare the claims of several runs.
 
-    With five or more models or trainings, a claim is decided for their mean; with fewer nothing is
+    With five or more models or trainings, a claim is decided for their mean; with fewer, no claim is
     decided. A unit is a run, or an extra run in its directory.
     """
     from .. import atomic

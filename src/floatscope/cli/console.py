@@ -1,7 +1,7 @@
-"""A console that shows control characters instead of obeying them.
+"""A console that escapes control characters instead of executing them.
 
 Names, paths and texts come from files that others wrote. A control character in them could clear the screen,
-overwrite a printed line, or reverse the direction of text; here it is written as its escape.
+overwrite a printed line, or reverse the direction of text; here its escape is printed.
 """
 
 import re
@@ -12,7 +12,7 @@ from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 from rich.text import Text
 
-# Controls but for tab and line feed, marks of direction and width, halves of surrogate pairs, tags.
+# Control characters except tab and line feed, marks of direction and width, halves of surrogate pairs, tags.
 _UNSEEN = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff"
     "\ufff9-\ufffb\ud800-\udfff\U000e0000-\U000e007f]"
@@ -25,7 +25,7 @@ def spelled(text: str) -> str:
 
 
 class SafeConsole(Console):
-    """Rich's console, in which text cannot control the terminal and `:bomb:` does not become an emoji."""
+    """A Rich console in which text cannot control the terminal and `:bomb:` does not become an emoji."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(emoji=False, **options)
@@ -36,5 +36,5 @@ class SafeConsole(Console):
     def render(
         self, renderable: RenderableType, options: ConsoleOptions | None = None
     ) -> Iterable[Segment]:
-        for segment in super().render(renderable, options):  # what came in as a Text
+        for segment in super().render(renderable, options):  # text that was passed as a Text
             yield segment if segment.control else segment._replace(text=spelled(segment.text))

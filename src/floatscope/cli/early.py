@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def spec_of(model: str, elsewhere: bool = False) -> ModelSpec:
     """Parse a model's spec, and refuse a model that does not exist or is of an unknown family.
 
-    With `elsewhere`, it may be a directory of another machine.
+    With `elsewhere`, the model may be a directory of another machine.
     """
     from ..models.registry import require_loadable
 

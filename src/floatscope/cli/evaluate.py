@@ -45,7 +45,7 @@ def evaluate(
     intervene: Annotated[
         list[str] | None,
         typer.Option(
-            help="As `floatscope interventions` shows, compared with none; may be repeated."
+            help="Written as in `floatscope interventions`, compared with none; may be repeated."
         ),
     ] = None,
     sampler: Annotated[
@@ -179,7 +179,7 @@ def evaluate(
                             progress=_ticker(display, number * len(records)),
                             keep=keep and keep.for_part(f"{place}-{number:03d}"),
                         )
-                    except DoesNotFit as error:  # this setting alone is left out
+                    except DoesNotFit as error:  # only this setting is left out
                         where = (
                             f"{chosen_condition.name}, {change.describe() if change else 'none'}"
                         )
@@ -188,7 +188,7 @@ def evaluate(
                     all_answers.append(answers)
         if not all_answers:
             raise UsageError(f"nothing could be asked: {unfit[0]}", "Hide fewer columns.")
-        if file and keep:  # first of all: a terminal that has gone must not cost the file
+        if file and keep:  # saved before anything is printed, in case the terminal is gone
             answer_files.write(all_answers, file)
             keep.remove()
             keep.run.forget_replaced()

@@ -18,7 +18,7 @@ def frequencies(
         list[Path], typer.Argument(help="Text files, or JSONL with a `text` field; .gz, .xz too.")
     ],
     model: Annotated[
-        str, typer.Option(help="The model whose tokenizer counts: a name, directory or hub id.")
+        str, typer.Option(help="The model whose tokenizer is used: a name, directory or hub id.")
     ],
     save: Annotated[
         Path,
@@ -44,7 +44,7 @@ def frequencies(
     from ..stats.frequencies import corpus_texts, count
 
     if save.suffix != ".npy":
-        raise UsageError(f"{save} does not end in .npy", "Choose such a name.")
+        raise UsageError(f"{save} does not end in .npy", "Choose a name that ends in .npy.")
     if save.exists() and not overwrite:
         raise UsageError(f"{save} exists", "Choose another --out, or pass --overwrite.")
     atomic.rehearse(save)

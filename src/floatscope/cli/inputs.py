@@ -37,7 +37,7 @@ def texts_of(prompt: str | None, data: Path | None, limit: int | None) -> list[s
 def common_settings(
     samplers: Sequence[str], flags: Mapping[str, int | None]
 ) -> tuple[list[str], dict[str, int | None]]:
-    """Move settings that hold for all models, such as `length`, out of the texts of samplers.
+    """Move settings that apply to all models, such as `length`, out of the texts of samplers.
 
     They may be given by an option or in every sampler, but not with different values.
     """

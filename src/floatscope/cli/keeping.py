@@ -46,7 +46,7 @@ def keeping(
     }
     folder = save.with_name(f".{save.name}.answers")
     with open_answers(folder, request, resume=resume, overwrite=overwrite) as keep:
-        atomic.sweep(save.parent, literally(save.name))  # what a kill left of the file itself
+        atomic.sweep(save.parent, literally(save.name))  # partial files of a killed command
         if keep.answers:
             err.print(escape(f"resuming: {_stored_count(keep)}"), soft_wrap=True)
         try:

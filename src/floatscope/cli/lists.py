@@ -17,7 +17,7 @@ def measures(plugin: Plugins = None) -> None:
         (name, outline.summary, ", ".join(outline.fields))
         for name, outline in outlines(MEASURES).items()
     ]
-    _print("Measures", ("measure", "what it says", "options"), lines)
+    _print("Measures", ("measure", "what it computes", "options"), lines)
 
 
 @app.command()
@@ -67,7 +67,7 @@ def interventions(plugin: Plugins = None) -> None:
 
 
 def _options(outline: Outline, common: Mapping[str, str] | None = None) -> str:
-    """Write fields with their defaults; with common fields, only those that are not among them or differ."""
+    """Write fields with their defaults; with common fields, only fields that differ from them."""
     differing = outline.fields.items() - (common or {}).items()
     return ", ".join(
         f"{name}={value}" for name, value in outline.fields.items() if (name, value) in differing

@@ -23,9 +23,9 @@ def live(
     device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1 …")] = None,
     plugin: Plugins = None,
 ) -> None:
-    """Decode prompts on a page, and change them there.
+    """Decode prompts on a page, and edit them there.
 
-    The page is served on this machine alone. Ctrl-C ends it.
+    The page is served to this machine only. Ctrl-C ends it.
 
     \b
     Examples:

@@ -1,4 +1,4 @@
-"""Read what a list shows of a method from its source, so that printing a table imports nothing heavy.
+"""Read the outlines of methods from their source, so that printing a list imports no heavy modules.
 
 A method of the package is a dataclass in its own file. Its first line, its fields and their defaults are
 read as text; a method that a plugin registered is imported already and is inspected.
@@ -16,7 +16,7 @@ from ..registry import Registry
 
 @dataclass(frozen=True)
 class Outline:
-    """What a list shows of a method: the first line of its docstring, and its fields with defaults."""
+    """The entry of a method in a list: the first line of its docstring, and its fields with defaults."""
 
     summary: str
     fields: dict[str, str]

@@ -38,7 +38,8 @@ class Display:
         self.running: Mapping[str, float] = {}
         self._seconds_left: float | None = None
         self._clock, self._started = clock, clock()
-        self._first: tuple[float, float] | None = None  # when work began, and what was done by then
+        # start of the work, and the amount completed before
+        self._first: tuple[float, float] | None = None
         self._over = threading.Event()
         self._bar: Progress | None = None
         self._thread: threading.Thread | None = None
@@ -132,7 +133,7 @@ class Display:
 
 
 def _wait(over: threading.Event, seconds: float) -> bool:
-    """Wait until the end or for so many seconds; return whether it is the end."""
+    """Wait for the end, at most this many seconds; return whether the end was reached."""
     return over.wait(seconds)
 
 

@@ -29,7 +29,7 @@ def report(
     ] = None,
     to: Annotated[
         Path | None,
-        output_option("--out", help="Folder for tables and figures; RUN/paper."),
+        output_option("--out", help="Folder for tables and figures. Default: RUN/paper."),
     ] = None,
     budget: Annotated[
         float, typer.Option(help="The page's size in MB; the viewer samples to fit.")
@@ -99,7 +99,7 @@ def view(
 ) -> None:
     """Serve the viewer of a run or of saved traces.
 
-    It is served on this machine alone, and reads traces on demand. Ctrl-C ends it.
+    The viewer is served to this machine only, and reads traces on demand. Ctrl-C ends it.
     """
     from ..report.build import source_of
     from ..report.serve import serve

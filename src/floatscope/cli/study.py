@@ -1,4 +1,4 @@
-"""`floatscope study`, `studies` and `demo`: runs over several models, into a directory that can resume."""
+"""`floatscope study`, `studies` and `demo`: run studies of several models into a directory."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -65,9 +65,9 @@ def studies(plugin: Plugins = None) -> None:
         table.add_row(called, study.question, ", ".join(map(str, study.decides)) or "–")
     out.print(table)
     named = next((name for name, study in STUDIES.items() if study.by_name), "NAME")
-    out.print(f"By name: run where it is named (`floatscope study {named} …`), and not by default.")
+    out.print(f"By name: run only if it is named (`floatscope study {named} …`).")
     rules = Table(
-        title="Claims, as they are put before a run", title_justify="left", show_lines=True
+        title="Claims, as they are registered before a run", title_justify="left", show_lines=True
     )
     rules.add_column("#", justify="right")
     rules.add_column("claim, and the rule that decides it")
@@ -156,7 +156,7 @@ def study(
     overwrite: Overwrite = False,
     plugin: Plugins = None,
 ) -> None:
-    """Put questions to several models, and write a report.
+    """Run studies of several models, and write a report.
 
     Every number has a null and an interval.
 
@@ -183,7 +183,7 @@ def study(
     from ..studies.provenance import is_run, repeated, without_plugins
     from ..studies.study import by_default
 
-    # Flags are called as the request's fields are.
+    # Flags have the names of the request's fields.
     settings = {name: value for name, value in locals().items() if name in Request.model_fields}
     settings |= {
         "studies": names,
@@ -288,7 +288,7 @@ def settings_of(options: list[str], flags: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _register(request: "Request", path: Path) -> None:
-    """Write the registration of a run to a file; nothing is run."""
+    """Write the registration of a run to a file, without running it."""
     from hashlib import sha256
 
     from .. import atomic
@@ -301,7 +301,7 @@ def _register(request: "Request", path: Path) -> None:
 
 
 def _run(request: "Request", directory: Path, *how: Any, **options: Any) -> None:
-    """Run and report; if the run is interrupted, say how to continue."""
+    """Run and report; when interrupted, print how to continue."""
     try:
         _run_and_report(request, directory, *how, **options)
     except KeyboardInterrupt as interrupt:

@@ -1,4 +1,4 @@
-"""`floatscope verify`: check that a run directory holds what its models and data give."""
+"""`floatscope verify`: check that a run can be reproduced from its models and data."""
 
 from pathlib import Path
 from typing import Annotated
@@ -15,10 +15,10 @@ from .progress import Display
 @app.command()
 def verify(
     directory: Annotated[Path, typer.Argument(help="A finished run's directory.")],
-    shards: Annotated[int, typer.Option(min=1, help="How many to compute again.")] = 3,
+    shards: Annotated[int, typer.Option(min=1, help="Number of shards to compute again.")] = 3,
     seed: Annotated[int, typer.Option(min=0, help="Selects which.")] = 0,
     tolerance: Annotated[
-        float, typer.Option(min=0, help="Largest difference of two numbers that passes.")
+        float, typer.Option(min=0, help="Largest accepted difference between two numbers.")
     ] = 1e-5,
     plugin: Plugins = None,
 ) -> None:

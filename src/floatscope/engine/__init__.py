@@ -1,6 +1,6 @@
-"""The run engine: run a plan of shards, locally or on many machines, into a directory that can resume.
+"""Run a plan of shards on one or many machines, into a directory from which the run can be resumed.
 
-It knows nothing about models or measures: a plan names a function, and the function computes arrays.
+The engine does not depend on models or measures: a plan names a function, which computes arrays.
 """
 
 from typing import TYPE_CHECKING

@@ -1,6 +1,6 @@
 """A run directory: the request, the log, and the results.
 
-It holds `run.json` (the request), `log.jsonl` (events, append-only), `shards/`, `manifest.json` (only
+It contains `run.json` (the request), `log.jsonl` (events, append-only), `shards/`, `manifest.json` (only
 when the run is finished) and `run.lock`. Other programs may keep files in it. Reading needs no lock;
 writing requires `claim`.
 """
@@ -32,8 +32,8 @@ _RUN: dict[str, type] = {
     "fingerprint": str,
     "about": dict,
 }
-# What a run's directory holds, all of it made by Floatscope.
-_MOVED = re.compile(r"\d+-\d+")  # a replaced run: the process that moved it, and when
+# Entries of a run directory that Floatscope writes.
+_MOVED = re.compile(r"\d+-\d+")  # name of a replaced run: process id and time of the move
 OWN = frozenset(
     "run.json log.jsonl manifest.json run.lock shards results figures report.html summary.json "
     "registration.json".split()
@@ -74,14 +74,14 @@ class Run:
             return None
 
     def read(self, shard: str, names: tuple[str, ...] | None = None) -> Output:
-        """Read a shard, and require the sha256 that the manifest lists.
+        """Read a shard, and check its sha256 against the manifest.
 
-        Before a run is finished, the sha256 is that of the shard's sidecar.
+        Before the run is finished, the sha256 in the shard's sidecar is used.
         """
         output = self.shards.read(shard, names, self._digests.get(shard))
         if differing := self._differing(output.sources):
             raise RunError(
-                f"{self.shards.path(shard)} was computed from another {differing} than the run",
+                f"{self.shards.path(shard)} was computed from another {differing} than the run's",
                 "Run it again with --resume: damaged shards are redone.",
             )
         return output
@@ -94,7 +94,7 @@ class Run:
 
     @property
     def sources(self) -> dict[str, str]:
-        """Checksums of what the run is computed from, by name, as in run.json."""
+        """Checksums of the sources that the run is computed from, by name, as in run.json."""
         if self._sources is None:
             self._sources = dict((self.read_request() or {}).get("sources", {}))
         return self._sources
@@ -104,14 +104,14 @@ class Run:
         return next((n for n, c in sources.items() if self.sources.get(n, c) != c), None)
 
     def pin(self, sources: Mapping[str, str]) -> None:
-        """Write checksums of new sources to run.json, and refuse changed ones.
+        """Write checksums of new sources to run.json, and refuse changed sources.
 
         A run never mixes two models or two data sets.
         """
         if name := self._differing(sources):
             raise RunError(
                 f"{name} has changed since {self.directory} was started (its checksum was "
-                f"{self.sources[name][:12]}…, is {sources[name][:12]}…)",
+                f"{self.sources[name][:12]}…, and is now {sources[name][:12]}…)",
                 "Restore the original, choose another --out, or start again with --overwrite.",
             )
         if not sources.items() <= self.sources.items():
@@ -142,7 +142,7 @@ class Run:
             self.note("wrote", file=name, sha256=digest)
 
     def events(self) -> Iterator[Event]:
-        """Yield the events of the log, without lines cut short when a process was killed."""
+        """Yield the events of the log, except lines that were cut short when a process was killed."""
         with suppress(FileNotFoundError, untrusted.Unreadable):
             for line in untrusted.read_lines(self.log):
                 with suppress(untrusted.Unreadable):
@@ -152,7 +152,7 @@ class Run:
     def claim(
         self, plan: Plan, *, resume: bool, overwrite: bool, about: dict[str, Any]
     ) -> Iterator[None]:
-        """Lock the directory for this plan, or raise an error with the reason."""
+        """Lock the directory for this plan; raise an error if it is in use or contains another run."""
         if overwrite:
             self._move_aside()
         self.make_folder("shards")
@@ -178,28 +178,28 @@ class Run:
             self._sources = {}
             self._require_shards_of(plan, damage)
             previous = None
-        # Without a stored shard there is nothing to continue or to mix.
+        # A run without stored shards is replaced: it has no results that could be mixed.
         if previous is None or not self.shards.ids():
             self._sources = {}
             atomic.write_json(self.directory / "run.json", {**description, "about": about})
             return
         if not resume:
             raise RunError(
-                f"{self.directory} holds a run already",
+                f"{self.directory} already contains a run",
                 "Continue it with --resume, choose another --out, or replace it with --overwrite.",
             )
         before = previous.pop("about", {})
         previous.pop("sources", None)
         if previous != description:
-            # A differing fingerprint does not show what differs.
+            # A difference between fingerprints does not show which fields differ.
             differing = [
                 line
                 for line in differences(previous, description, "run")
                 if ".fingerprint" not in line
             ]
-            difference = listed(differing) or "run.shards have other specs"
+            difference = listed(differing) or "the specs of the shards differ"
             raise RunError(
-                f"{self.directory} holds another run: {difference}",
+                f"{self.directory} contains another run: {difference}",
                 "Choose another --out, or replace it with --overwrite.",
             )
         if changed := list(differences(before, about, "about")):
@@ -218,7 +218,8 @@ class Run:
     def _move_aside(self) -> None:
         """Move a run of Floatscope aside before it is replaced; other files are never moved.
 
-        It is removed when the new run is complete (`forget_replaced`), and kept beside it until then.
+        The replaced run is kept beside the new run until that is complete, and is then removed by
+        `forget_replaced`.
         """
         if not self.directory.exists():
             return
@@ -226,14 +227,14 @@ class Run:
         foreign = sorted(names - OWN)
         if foreign:
             raise RunError(
-                f"{self.directory} holds {foreign[0]}, which Floatscope did not write: nothing is "
+                f"{self.directory} contains {foreign[0]}, which Floatscope did not write: nothing is "
                 "overwritten",
                 "Choose another --out, or move your own files elsewhere.",
             )
         if "run.json" not in names:
             return
         real_path = self.directory.resolve()
-        why = "where this program runs" if Path.cwd().is_relative_to(real_path) else ""
+        why = "or contains the working directory" if Path.cwd().is_relative_to(real_path) else ""
         why = "a link" if self.directory.is_symlink() or self._replaced.is_symlink() else why
         if why:
             raise RunError(
@@ -248,11 +249,11 @@ class Run:
                 raise atomic.unwritable(self.directory, error) from error
 
     def make_folder(self, name: str) -> Path:
-        """Create a folder of the run. A link in its place is refused, since it may lead anywhere."""
+        """Create a folder of the run. A link with its name is refused, since its target may be anywhere."""
         folder = self.directory / name
         if folder.is_symlink():
             raise RunError(
-                f"{folder} is a link: nothing is written through it",
+                f"{folder} is a link, and Floatscope does not write through links",
                 "Remove the link, or choose another --out.",
             )
         try:
@@ -267,13 +268,13 @@ class Run:
         return real_path.with_name(f".{real_path.name}.replaced")
 
     def forget_replaced(self) -> None:
-        """Remove the runs that this one has replaced, as named by `_move_aside`."""
+        """Remove the runs that this run has replaced and `_move_aside` has renamed."""
         if self._replaced.is_symlink():
             return
         for old in self._replaced.glob("*/run.json"):
             if _MOVED.fullmatch(old.parent.name) and not old.parent.is_symlink():
                 shutil.rmtree(old.parent, ignore_errors=True)
-        with suppress(OSError):  # none was replaced, or something else lies there
+        with suppress(OSError):  # no run was replaced, or the folder contains other files
             self._replaced.rmdir()
 
     def survey(self, plan: Plan) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
@@ -319,7 +320,7 @@ class Run:
 
 
 def require_run(content: dict[str, Any], path: Path) -> dict[str, Any]:
-    """Check the content of a run.json, or say why this version cannot read it."""
+    """Check the content of a run.json; raise an error if this version cannot read it."""
     if content.get("schema") != SCHEMA:
         raise RunError(
             f"{path} has schema {content.get('schema')!r:.80}; this version of Floatscope reads schema "
@@ -348,5 +349,5 @@ def _require_manifest(manifest: dict[str, Any], path: Path) -> None:
 def _damaged(path: Path, error: untrusted.Unreadable) -> Unreadable:
     return Unreadable(
         f"{path} is damaged: it {error.problem}",
-        "Run the same command again with --resume: it is written again, and the shards are kept.",
+        "Run the same command again with --resume: the file is rewritten and the shards are kept.",
     )

@@ -1,4 +1,4 @@
-"""The driver runs a plan into a directory. Only the driver writes, whichever engine computes.
+"""Run a plan and store its results. Only the driver writes files, whichever engine computes.
 
 Finished shards are kept and damaged ones are redone. The same plan gives the same bytes, whatever the
 engine, the number of workers, the order of shards or the number of interruptions.
@@ -29,13 +29,13 @@ from .work import error_of
 
 @dataclass(frozen=True)
 class Summary:
-    """The result of one call. `reused` shards existed before, `computed` ones are new."""
+    """The result of `execute`. `reused` shards existed before, `computed` shards are new."""
 
     directory: Path
     shards: int
     reused: int
     computed: int
-    redone: dict[str, str]  # shard → why its stored file did not count
+    redone: dict[str, str]  # shard → why its stored file was rejected
     left_out: list[dict[str, Any]]
     seconds: float
 
@@ -62,17 +62,20 @@ def execute(
     """Run every unfinished shard, then write the manifest; a finished run is left unchanged.
 
     Args:
-        about: versions and seeds, written to run.json. What must lead to a different run belongs in the
+        about: versions and seeds, written to run.json. Settings that define another run belong in the
             request.
-        sources: checksums of what the run is computed from, as far as known before the start. Workers
-            report more with each shard; a run that would mix two is refused.
+        sources: checksums of the files and models that the run is computed from, as far as they are known
+            before the start. Workers report further checksums with each shard; a changed source is an
+            error.
         files: files to write into the directory before the first shard; their checksums are pinned too.
-        gpus: GPUs per Ray worker; None is one if the cluster has any.
+        gpus: GPUs per Ray worker; None means one if the cluster has GPUs.
         address: address of a Ray cluster.
-        devices: number of GPUs of this machine for several local workers; each worker sees one, in turn.
+        devices: number of GPUs of this machine for several local workers; each worker is assigned one, in
+            turn.
         patience: seconds of silence after which a worker is replaced and its shard retried.
-        shard_limit: seconds for one shard after which its worker is replaced; None is six hours. A single
-            local worker is this process, without supervision; with a limit it gets its own process.
+        shard_limit: seconds for one shard after which its worker is replaced; None means six hours. A
+            single local worker is this process, without supervision; with a limit it gets its own
+            process.
     """
     crew = _engine(engine, workers, address, gpus, devices, patience, shard_limit)
     started = time.monotonic()
@@ -89,7 +92,7 @@ def execute(
             "directory": os.path.abspath(run.directory),
             "sources": run.sources,
         }
-        # on one machine; Ray limits each itself
+        # workers of one machine, which share its cores; Ray limits each worker itself
         run_context["workers"] = workers if engine == "local" else 1
         plan = replace(plan, context={**plan.context, **run_context})
         reused = len(sidecars)
@@ -132,7 +135,7 @@ def _engine(
 ) -> Engine:
     limits = Limits(patience, SHARD_LIMIT if shard_limit is None else shard_limit)
     if workers < 1:
-        raise UsageError(f"workers = {workers}", "Use at least one.")
+        raise UsageError(f"workers = {workers}", "Use 1 or more.")
     if engine == "ray":
         return RayWorkers(workers, address, gpus, limits=limits)
     if engine != "local":
@@ -144,7 +147,7 @@ def _engine(
 
 
 class _Driver:
-    """Turns reports into files, events and progress."""
+    """The object that turns reports into files, events and progress."""
 
     def __init__(
         self,
@@ -161,7 +164,7 @@ class _Driver:
         self.queue = JobQueue(Job(shard.id, shard.spec, keys[shard.id]) for shard in todo)
 
     def drive(self, engine: Engine) -> None:
-        """Run until everything is done. After a failure, shards in flight are still stored."""
+        """Run all shards. After a failure, shards in flight are still stored."""
         reports = engine(self.plan, self.queue, self)
         try:
             self.report()
@@ -171,8 +174,8 @@ class _Driver:
         except KeyboardInterrupt:
             message = (
                 f"stopped: {len(self.sidecars)} of {len(self.plan.shards)} shards are stored in "
-                f"{self.run.directory}. Run it again with --resume, and without --overwrite, to go on "
-                "from there."
+                f"{self.run.directory}. Run it again with --resume, and without --overwrite, to "
+                "continue."
             )
             self._note_if_possible("interrupted", message=message)
             raise KeyboardInterrupt(message) from None
@@ -189,7 +192,7 @@ class _Driver:
             try:
                 self._store(report)
             except KeyboardInterrupt:
-                self._store(report)  # it is computed: storing it again is cheaper than losing it
+                self._store(report)  # storing the shard again is cheaper than computing it again
                 raise
         elif isinstance(report, Failed):
             self.meter.lose(report.shard)
@@ -244,7 +247,7 @@ class _Driver:
         self.queue.stop()
 
     def _note_if_possible(self, event: str, **details: Any) -> None:
-        with suppress(RunError):  # a full disk has no room for the note either
+        with suppress(RunError):  # on a full disk, the event cannot be written either
             self.run.note(event, **details)
 
     def begin(self, shard: str) -> None:

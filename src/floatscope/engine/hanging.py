@@ -1,7 +1,7 @@
 """Decide when a worker is hung: silent for too long, or too long on one shard.
 
-Only time in which the driver listened counts. After a machine has slept, or a driver was stopped, all
-workers seem silent at once, and none of them is hung.
+Only the time in which the driver listened for messages counts. After the machine has slept, or the driver
+was stopped, all workers seem silent at once although none of them is hung.
 """
 
 import time
@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 from ..errors import UsageError
 
-PATIENCE = 120.0  # loading a library or a model from a slow disk may hold a process for a minute
+PATIENCE = 120.0  # loading a library or a model from a slow disk can block a process for a minute
 SHARD_LIMIT = 6 * 3600.0
-_START = 120.0  # for the first message of a new process, however short the patience
+_START = 120.0  # for the first message of a new process, even if the patience is shorter
 
 
 @dataclass(frozen=True)
@@ -20,8 +20,8 @@ class Limits:
     """Time limits of a worker.
 
     Args:
-        patience (float, seconds): without a message.
-        shard (float, seconds): with one shard.
+        patience (float, seconds): longest time without a message.
+        shard (float, seconds): longest time on one shard.
     """
 
     patience: float = PATIENCE
@@ -37,23 +37,23 @@ class Limits:
 
     @property
     def heartbeat(self) -> float:
-        """Seconds between two heartbeats, and between two times the driver looks for them."""
+        """Seconds between two heartbeats, and between two checks of them by the driver."""
         return min(self.patience / 6, self.shard / 6, 5.0)
 
 
 class ListeningClock:
-    """A clock of the time in which the driver listened, once per heartbeat. A longer gap counts as two.
+    """A clock that counts only time in which the driver listened: at most two heartbeats per call.
 
     Args:
-        limits (Limits): defines the heartbeat.
-        clock (callable): returns seconds.
+        limits (Limits): time limits, which define the heartbeat.
+        clock (callable): function that returns the time in seconds.
     """
 
     def __init__(self, limits: Limits, clock: Callable[[], float] = time.monotonic) -> None:
         self._longest, self._clock, self._last = 2 * limits.heartbeat, clock, clock()
 
     def elapsed(self) -> float:
-        """Return the seconds since the last call in which the driver listened."""
+        """Return the seconds since the last call, at most two heartbeats."""
         timestamp = self._clock()
         gap, self._last = timestamp - self._last, timestamp
         return min(gap, self._longest)
@@ -82,7 +82,7 @@ class HangTimer:
         self._job_started, self._busy = True, 0.0
 
     def advance(self, seconds: float) -> str | None:
-        """Add elapsed time; return why the worker counts as hung, or None."""
+        """Add elapsed time; return the reason why the worker counts as hung, or None."""
         self._silent += seconds
         self._busy += seconds
         patience = self._limits.patience if self._started else max(self._limits.patience, _START)

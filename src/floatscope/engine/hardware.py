@@ -1,7 +1,7 @@
 """The processor cores of this process, and the GPU of each local worker.
 
 A worker sees one GPU through CUDA_VISIBLE_DEVICES, as in Ray. This module does not query GPUs: the caller
-gives their number.
+passes their number.
 """
 
 import os
@@ -12,12 +12,12 @@ VISIBLE_GPUS = "CUDA_VISIBLE_DEVICES"
 
 def usable_cores() -> int:
     """Return the number of cores available to this process, or of the machine if that is unknown."""
-    affinity = getattr(os, "sched_getaffinity", None)  # Linux alone has it
+    affinity = getattr(os, "sched_getaffinity", None)  # available on Linux only
     return len(affinity(0)) if affinity else os.cpu_count() or 1
 
 
 def gpu_names(count: int) -> tuple[str, ...]:
-    """Name the first `count` GPUs as CUDA does: entries of CUDA_VISIBLE_DEVICES, or else numbers."""
+    """Return CUDA's names of the first `count` GPUs: entries of CUDA_VISIBLE_DEVICES, or else numbers."""
     visible = os.environ.get(VISIBLE_GPUS)
     names = [str(number) for number in range(count)] if visible is None else visible.split(",")
     return tuple(name.strip() for name in names[:count])

@@ -77,7 +77,7 @@ Report = Done | Failed | Lost | Waiting
 
 @runtime_checkable
 class ProgressListener(Protocol):
-    """A receiver of progress inside shards, between reports."""
+    """A receiver of the progress within shards, which engines call between reports."""
 
     def begin(self, shard: str) -> None:
         """Receive the start of a shard."""

@@ -1,6 +1,6 @@
-"""The local engine: run jobs in this process, or in several worker processes that take them in turn.
+"""The local engine: run jobs in this process, or distribute them to several worker processes.
 
-The end of a worker's pipe shows that it died; a hung worker misses its heartbeats. Both are replaced.
+A closed pipe shows that a worker died; a hung worker misses its heartbeats. Either is replaced.
 With GPUs, each worker process sees one of them.
 """
 
@@ -24,7 +24,7 @@ _HEARTBEAT, _BEGUN, _ENDED = "heartbeat", "begun", "ended"  # messages of a work
 
 
 def run_in_process(plan: Plan, queue: JobQueue, listener: ProgressListener) -> Reports:
-    """Run one job after the other in this process."""
+    """Run the jobs in this process, one after the other."""
     host = WorkerHost(plan.worker, plan.request, plan.context)
     while job := queue.take():
         yield host.do(job, partial(listener.begin, job.shard), partial(listener.tick, job.shard))
@@ -34,7 +34,7 @@ class LocalWorkers:
     """Worker processes on this machine.
 
     Args:
-        workers (int): how many processes.
+        workers (int): number of processes.
         limits (Limits): when a worker counts as hung.
         devices (int): GPUs that the workers share, in turn.
     """
@@ -167,7 +167,7 @@ def _work(
 
 
 def _send_heartbeats(send: Callable[[Any], None], seconds: float) -> None:
-    """Send heartbeats. A stopped process, or one in which a call holds the interpreter, sends none."""
+    """Send heartbeats. A stopped process, or a call that keeps the interpreter lock, sends none."""
     with suppress(OSError):  # the driver has closed the pipe
         while True:
             send(_HEARTBEAT)

@@ -1,6 +1,6 @@
-"""One run per directory: a kernel lock, which disappears with its holder however that ends.
+"""Allow one run per directory, by a kernel lock that is released however its holder ends.
 
-The text in the file is for people; only the lock counts, so a stale text blocks nobody. On Windows the
+The text in the file is only information for the user: stale text does not block a run. On Windows the
 lock covers the file's first byte, which others cannot read, so the text begins after it.
 """
 
@@ -23,9 +23,9 @@ _LONGEST = 1 << 12
 
 @contextmanager
 def hold(path: Path) -> Iterator[None]:
-    """Hold the lock, or raise an error that names its holder. Child processes do not inherit it."""
+    """Acquire the lock, or raise an error that names its holder. Child processes do not inherit it."""
     try:
-        file = open_to_append(path)  # without a buffer: a full disk shows at the write
+        file = open_to_append(path)  # unbuffered, so that a full disk is noticed at the write
     except OSError as error:
         raise unwritable(path, error) from error
     with file:
@@ -34,7 +34,7 @@ def hold(path: Path) -> Iterator[None]:
         except OSError as error:
             raise RunError(
                 f"{path} cannot be locked: {error.strerror}",
-                "Put the run on a file system with locks; the results can be copied afterwards.",
+                "Put the run on a file system that supports locks; the results can be copied afterwards.",
             ) from error
         if not free:
             raise RunError(

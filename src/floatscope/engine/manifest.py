@@ -1,7 +1,7 @@
 """The manifest: the contents of a finished run, and a summary of its log.
 
 `result` depends only on the plan, not on engine, workers, order or interruptions. `history` summarises
-the log: what was redone and why, the number of starts, the time of the end.
+the log: what was redone and why, the number of starts, the end time.
 """
 
 from typing import Any
@@ -25,7 +25,7 @@ def result(plan: Plan, sidecars: dict[str, dict[str, Any]]) -> dict[str, Any]:
 
 
 def left_out(plan: Plan, sidecars: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return what planning left out, then what each shard did, in the plan's order."""
+    """Return the records that planning left out, then those of each shard, in the plan's order."""
     missing: list[dict[str, Any]] = [
         {"shard": None, "what": omission} for omission in plan.left_out
     ]

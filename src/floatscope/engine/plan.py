@@ -1,8 +1,8 @@
 """A plan: a request, the function that answers it, and its shards. Nothing runs here.
 
-Everything in a plan is JSON, so that it can be stored, compared with a directory, and sent to another
-machine. The key of a shard ties its file to the complete question: another request, function or spec
-gives another key.
+A plan contains only JSON, so that it can be stored, compared with a stored run, and sent to another
+machine. The key of a shard identifies its request, function and spec: if any of them changes, so does the
+key.
 """
 
 import hashlib
@@ -29,9 +29,9 @@ Tick = Callable[[float, float], None]
 class Output:
     """The result of one shard: labelled datasets by name, and JSON metadata.
 
-    The list `meta["left_out"]` says what the worker left out and why; the manifest collects it. `sources`
-    maps everything the output was computed from to its checksum ("model pair/mdm", "data q.jsonl"). All
-    shards of a run must agree on them.
+    The list `meta["left_out"]` states what the worker left out and why; the manifest collects these
+    lists. `sources` maps each file and model that the output was computed from to its checksum ("model
+    pair/mdm", "data q.jsonl"). All shards of a run must agree on them.
     """
 
     data: dict[str, xr.Dataset]
@@ -48,7 +48,7 @@ WorkerFactory = Callable[[dict[str, Any], dict[str, Any]], Worker]
 
 @dataclass(frozen=True)
 class Shard:
-    """A unit of work. Its id names its file; its spec is all that the worker knows about it."""
+    """A unit of work. Its id names its file; its spec is all that the worker receives."""
 
     id: str
     spec: dict[str, Any]
@@ -56,8 +56,8 @@ class Shard:
     def __post_init__(self) -> None:
         if not is_name(self.id):
             raise UsageError(
-                f"{self.id!r} cannot name a shard",
-                "Use letters, digits, '.', '_' and '-', at most 120, a letter or digit first.",
+                f"{self.id!r} is no valid name of a shard",
+                "Use at most 120 letters, digits, '.', '_' and '-', beginning with a letter or digit.",
             )
         object.__setattr__(self, "spec", as_json(self.spec, f"the spec of shard {self.id}"))
 
@@ -66,9 +66,9 @@ class Shard:
 class Plan:
     """A request with its worker and shards. `worker` is "module:function", a WorkerFactory.
 
-    `left_out` is what planning dropped, one JSON object each, with the reason. `context` tells workers
-    where to find things (a folder, expected checksums). It is not part of the question: plans that differ
-    only in it have the same fingerprint and results.
+    `left_out` lists the records that planning dropped, as JSON objects with the reason. `context` tells
+    workers where files are and what checksums to expect. The context is not part of the question: plans
+    that differ only in their context have the same fingerprint and results.
     """
 
     request: dict[str, Any]
@@ -82,7 +82,7 @@ class Plan:
         object.__setattr__(self, "left_out", tuple(as_json(self.left_out, "left_out")))
         ids: set[str] = set()
         for shard in self.shards:
-            if shard.id.casefold() in ids:  # some file systems do not tell A from a
+            if shard.id.casefold() in ids:  # some file systems ignore case
                 raise UsageError(f"two shards are called {shard.id}", "Give each its own id.")
             ids.add(shard.id.casefold())
 
@@ -104,7 +104,7 @@ class Plan:
 
 
 def is_name(text: str) -> bool:
-    """Tell whether a text can name a shard and its file."""
+    """Return whether a text is a valid name of a shard and its file."""
     return _SAFE.fullmatch(text) is not None
 
 
@@ -133,7 +133,7 @@ def resolve(worker: str) -> Any:
     except (ImportError, AttributeError, ValueError) as error:
         raise UsageError(
             f"no worker {worker!r}: {error}",
-            "Name it as module:function, importable wherever the work is done.",
+            "Name it as module:function, importable on every machine that computes shards.",
         ) from error
     return function
 
@@ -143,15 +143,15 @@ def differences(old: Any, new: Any, where: str) -> Iterable[str]:
     if isinstance(old, dict) and isinstance(new, dict):
         for name in sorted(old.keys() | new.keys()):
             if name not in old or name not in new:
-                yield f"{where}.{name} is only {'asked now' if name in new else 'there'}"
+                yield f"{where}.{name} is missing {'there' if name in new else 'now'}"
             else:
                 yield from differences(old[name], new[name], f"{where}.{name}")
     elif old != new:
-        yield f"{where} is {_short(old)} there, {_short(new)} asked now"
+        yield f"{where} is {_short(old)} there, {_short(new)} now"
 
 
 def listed(differing: Sequence[str]) -> str:
-    """Join the first of these lines, and count the others."""
+    """Join the first lines, and add the number of the others."""
     suffix = f"; and {len(differing) - _SHOWN} more" if len(differing) > _SHOWN else ""
     return "; ".join(differing[:_SHOWN]) + suffix
 

@@ -12,9 +12,9 @@ from typing import NamedTuple
 class RunProgress(NamedTuple):
     """The argument of a progress callback."""
 
-    completed: int  # shards stored, those of earlier runs among them
+    completed: int  # shards stored, including those of earlier runs
     total: int
-    fractions: Mapping[str, float]  # of the shards in flight: how far each has come
+    fractions: Mapping[str, float]  # completed share of each shard in flight
     rate: float | None  # shards a second, in this run; None before anything is known
     seconds_left: float | None
 

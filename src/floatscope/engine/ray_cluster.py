@@ -12,7 +12,8 @@ from typing import Any
 from ..errors import RunError
 
 _CHECK_SECONDS = 5.0
-_HEAD_SECONDS = 40.0  # a head may be restarted; after 60 s without one Ray ends the program
+# time for a head to be restarted; after 60 s without a head Ray ends the program
+_HEAD_SECONDS = 40.0
 _END_SECONDS = 30.0
 
 
@@ -31,7 +32,10 @@ class Cluster:
         self._node = None if client.is_connected() else ray.get_runtime_context().get_node_id()
 
     def check(self) -> None:
-        """Raise RunError if the head, all machines or this machine have left. Queries every five seconds."""
+        """Raise RunError if the head, this machine or all machines have left the cluster.
+
+        The cluster is queried every five seconds.
+        """
         timestamp = time.monotonic()
         if timestamp - self._queried < _CHECK_SECONDS:
             return
@@ -48,7 +52,7 @@ class Cluster:
             raise cluster_error(reason if self._machines else "no machine is left")
 
     def free(self) -> str:
-        """Describe the CPUs and GPUs available to another worker, as of the latest answer."""
+        """Describe the CPUs and GPUs that are free for another worker, as of the latest answer."""
         return self._free
 
     def _ask(self) -> None:
@@ -87,7 +91,7 @@ def cluster_error(reason: str) -> RunError:
 
 
 def import_ray() -> Any:
-    """Import Ray, or say how to install it."""
+    """Import Ray, or raise an error that explains how to install it."""
     # By default Ray reports usage statistics to its makers.
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     # Ray's default of 15 leaves workers little time beside other programs; local processes have 0.

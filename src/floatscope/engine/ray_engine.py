@@ -21,9 +21,9 @@ from .ray_cluster import Cluster, check_address, cluster_error, import_ray, run_
 from .work import WorkerHost
 
 _POLL_SECONDS = 0.5
-_IDLE_SECONDS = 30.0  # without a worker at work, before a Waiting is reported
+_IDLE_SECONDS = 30.0  # time without a working worker, after which a Waiting is reported
 _FAILED_STARTS = 3  # actors that die one after the other before they are ready
-_BUFFERED_BYTES = 2**28  # of results that wait while workers get their next job
+_BUFFERED_BYTES = 2**28  # results waiting to be written while workers get their next job
 
 
 class RayWorkers:
@@ -34,7 +34,7 @@ class RayWorkers:
     Args:
         workers (int): number of actors.
         address (str): address of a cluster; None starts Ray on this machine.
-        gpus (float): GPUs of each actor; None is one if the cluster has any, else none.
+        gpus (float): GPUs of each actor; None means one if the cluster has GPUs, else none.
         cpus (float): CPUs of each actor, as the cluster counts them.
         limits (Limits): when an actor counts as hung.
     """
@@ -79,7 +79,7 @@ class RayWorkers:
         if self.address:
             options["address"] = self.address
         else:
-            # `--workers` decides, also where the machine has fewer CPUs.
+            # `--workers` decides, even if the machine has fewer CPUs.
             count = max(int(self.workers * self.cpus), os.cpu_count() or 1)
             options |= {"address": "local", "num_cpus": count, "include_dashboard": False}
         try:
@@ -107,7 +107,7 @@ class RayWorkers:
             gpus = 1 if ray.cluster_resources().get("GPU") else 0
         options = {"num_cpus": self.cpus, "num_gpus": gpus, "max_concurrency": 2}
         remote = ray.remote(**options)(_Remote)
-        # On this machine a worker finds what the driver finds, as a spawned process would.
+        # On this machine a worker has the driver's import path and folder, as a spawned process has.
         path, folder = ([], "") if self.address else (list(filter(None, sys.path)), os.getcwd())
         failed_starts, last_active = 0, time.monotonic()
         clock, cluster = ListeningClock(self.limits), Cluster(ray)
@@ -155,8 +155,8 @@ class RayWorkers:
             if time.monotonic() - last_active > _IDLE_SECONDS:
                 last_active = time.monotonic()
                 yield Waiting(
-                    f"no worker has started: each needs {self.cpus:g} CPUs and {gpus:g} GPUs, "
-                    f"free now are {cluster.free()}"
+                    f"no worker has started: each needs {self.cpus:g} CPUs and {gpus:g} GPUs; "
+                    f"{cluster.free()} are free"
                 )
 
 

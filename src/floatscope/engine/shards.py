@@ -1,8 +1,8 @@
 """Shards on disk: `<id>.shard` with datasets and a JSON header, and its sidecar `<id>.json`.
 
-A shard's file has the length of its header, the header, and the datasets in order of their names, each a
-zstd frame. The header lists the compressed and uncompressed length of each frame. A frame has a
-description of the variables, and their arrays.
+A shard's file consists of the length of its header, the header, and the datasets in order of their names,
+each a zstd frame. The header lists the compressed and uncompressed length of each frame. A frame contains
+a description of the variables, and their arrays.
 
 A shard counts as done only if its sidecar, which is written after the file, agrees with the file's
 header, carries the key of this plan, and has the file's checksum. The same output gives the same bytes:
@@ -50,13 +50,13 @@ _VARIABLE: dict[str, type] = {
     "dtype": str,
     "shape": list,
 }
-_LARGEST = 4 << 30  # bytes of a shard's file, which is made in memory
-# What reading a file that may be anything can raise; OSError: a frame that is damaged, or of another size.
+_LARGEST = 4 << 30  # bytes of a shard's file, which is composed in memory
+# Errors that reading an untrusted file can raise; OSError: a frame that is damaged, or of another size.
 _UNREADABLE = (OSError, ValueError, KeyError, TypeError, AttributeError, struct.error)
 
 
 class Damaged(Exception):
-    """The reason why a shard does not count."""
+    """The error for a stored shard that must be redone, with the reason."""
 
 
 def encode(shard: str, key: str, output: Output) -> bytes:
@@ -107,7 +107,7 @@ def _unpack(content: pa.Buffer) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     (length,) = _DESCRIPTION.unpack_from(content)
     start = _DESCRIPTION.size + length
     if max(length, start) > min(LIMIT, content.size):
-        raise Unreadable(f"describes a dataset in {length} bytes of {content.size}")
+        raise Unreadable(f"declares a description of {length} bytes in a dataset of {content.size}")
     described = parse_object(content[_DESCRIPTION.size : start].to_pybytes())
     require_fields(described, {"attrs": dict, "variables": dict})
     arrays = {}
@@ -117,12 +117,12 @@ def _unpack(content: pa.Buffer) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         dtype = np.dtype(kind)
         plain = dtype.str == kind and dtype.kind not in "OV" and dtype.itemsize
         if not plain or any(type(n) is not int or n < 0 for n in shape):
-            raise Unreadable(f"holds an array of shape {shape!r:.80} and {kind!r:.80}")
+            raise Unreadable(f"contains an array of shape {shape!r:.80} and {kind!r:.80}")
         array = np.frombuffer(content, dtype, math.prod(shape), start)
         arrays[name] = array.reshape(shape).copy()
         start += array.nbytes
     if start != content.size:
-        raise Unreadable(f"describes {start} bytes of a dataset that has {content.size}")
+        raise Unreadable(f"declares {start} bytes of a dataset that has {content.size}")
     return described, arrays
 
 
@@ -137,7 +137,7 @@ def _plain(shard: str, name: str, array: np.ndarray) -> np.ndarray:
         array = array.astype(str)
     if array.dtype.hasobject or array.dtype.kind == "T":
         raise UsageError(
-            f"array {name!r} of shard {shard} holds Python objects",
+            f"array {name!r} of shard {shard} contains Python objects",
             "Give numbers, booleans or fixed-width text.",
         )
     return np.asarray(array, dtype=array.dtype.newbyteorder("<"), order="C")
@@ -150,7 +150,7 @@ def _header(file: io.BufferedIOBase) -> tuple[dict[str, Any], int]:
     if magic != _MAGIC:
         raise Unreadable("is not a shard")
     if max(length, size) > LIMIT:
-        raise Unreadable(f"holds a header of more than {LIMIT >> 20} MB")
+        raise Unreadable(f"contains a header of more than {LIMIT >> 20} MB")
     header = parse_object(_ZSTD.decompress(file.read(length), size, asbytes=True))
     require_fields(header, {"schema": int, "shard": str, "key": str, "data": dict, "meta": dict})
     header["sources"] = texts(header, "sources")
@@ -162,12 +162,12 @@ def _places(
 ) -> dict[str, tuple[int, int, int]]:
     """Return offset, length and uncompressed length of every dataset.
 
-    A file that declares more than it can plausibly hold is refused.
+    A file that declares more than it can plausibly contain is refused.
     """
     places, unpacked = {}, 0
     for name, (length, size) in header["data"].items():
         if any(type(n) is not int or n < 0 for n in (length, size)):
-            raise Unreadable(f"holds a dataset of {length!r:.80} and {size!r:.80} bytes")
+            raise Unreadable(f"contains a dataset of {length!r:.80} and {size!r:.80} bytes")
         places[name] = start, length, size
         start += length
         unpacked += size
@@ -204,7 +204,7 @@ class Shards:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._verified: dict[str, tuple[str, tuple[int, ...]]] = {}  # digest and file state
-        self._labelled: dict[tuple[str, ...], xr.Dataset] = {}  # by variables, the last one read
+        self._labelled: dict[tuple[str, ...], xr.Dataset] = {}  # last dataset, by variables
 
     def path(self, shard: str) -> Path:
         """Return the path of a shard's file."""
@@ -228,7 +228,7 @@ class Shards:
         try:
             atomic.write_json(self.sidecar(shard), info)
         except RunError:
-            self.path(shard).unlink(missing_ok=True)  # a full disk gets its room back
+            self.path(shard).unlink(missing_ok=True)  # free the space on a full disk
             raise
         return info
 
@@ -238,7 +238,7 @@ class Shards:
         self.path(shard).unlink(missing_ok=True)
 
     def verify(self, shard: str, key: str | None = None) -> dict[str, Any]:
-        """Return the sidecar of an intact shard with this key; Damaged says what is wrong."""
+        """Return the sidecar of an intact shard with this key; else raise Damaged with the reason."""
         path = self.path(shard)
         if not path.exists():
             raise Damaged("its file is missing")
@@ -279,7 +279,7 @@ class Shards:
     ) -> Output:
         """Read a shard's datasets (all, or those in `names`) and metadata.
 
-        The file must have the sha256 `digest`; without one, that of its sidecar.
+        The file must have the sha256 `digest`; without `digest`, that of its sidecar.
         """
         try:
             digest = digest or self._read_sidecar(shard)["sha256"]
@@ -294,10 +294,10 @@ class Shards:
                     data[name] = self._dataset(*_unpack(content))
         except MemoryError:
             raise
-        except Exception as error:  # xarray and pandas promise no classes of exceptions
+        except Exception as error:  # xarray and pandas do not document which exceptions they raise
             raise RunError(
                 f"{self.path(shard)} cannot be read: {error}",
-                "Remove it and run it again with --resume: shards that are missing are redone.",
+                "Remove it and run it again with --resume: missing shards are redone.",
             ) from error
         return Output(data, header["meta"], header["sources"])
 
@@ -334,7 +334,7 @@ class Shards:
 
 
 def _is_like(last: xr.Dataset, described: dict[str, Any], arrays: dict[str, np.ndarray]) -> bool:
-    """Tell whether a dataset has these dimensions, sizes, attributes and coordinates; values may differ."""
+    """Return whether a dataset has these dimensions, sizes, attributes and coordinates; values may differ."""
     for name, about in described["variables"].items():
         variable, array = last.variables[name], arrays[name]
         if list(variable.dims) != about["dims"] or variable.shape != array.shape:

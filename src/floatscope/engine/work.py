@@ -1,7 +1,7 @@
-"""What a worker process does with a job, whichever engine started it.
+"""Run jobs in a worker process, whichever engine started it.
 
-It creates the plan's worker at the first job, and turns every job into the bytes of a shard or a Failure.
-The driver writes the shards. (A study's worker that was asked for complete traces writes these beside the
+The plan's worker is created at the first job. Every job yields the bytes of a shard, or a Failure.
+The driver writes the shards. (If complete traces were requested, a study's worker writes them beside the
 shards.)
 """
 

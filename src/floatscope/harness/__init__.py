@@ -12,7 +12,7 @@ and decodes or scores it like all other code of Floatscope. It needs the extra `
 from ..errors import FloatscopeError
 
 try:
-    # For what it registers: once one model is in the registry the harness looks for no others.
+    # Importing it registers the harness's models, which are not looked for once one is registered.
     import lm_eval.models
 except ImportError as error:
     raise FloatscopeError(

@@ -77,7 +77,7 @@ def resized(sampler: AnySampler, length: int) -> AnySampler:
 def sampler_from(
     model: Model, name_or_sampler: Any, options: Mapping[str, Any], seed: int
 ) -> AnySampler:
-    """Return a sampler by its name and fields, or as given; by default the one that fits the model."""
+    """Return a given sampler, or create one by name and fields; by default the one that fits the model."""
     options = {name: value for name, value in options.items() if value is not None}
     if isinstance(name_or_sampler, AnySampler):
         if options:

@@ -1,7 +1,7 @@
 """FloatscopeLM: a Floatscope model behind the harness's interface for language models.
 
-It runs in one process on one device. `text` turns text into tokens; `generation` reads what a task may ask
-of a generation.
+It runs in one process on one device. `text` turns text into tokens; `generation` reads a task's settings
+for generation.
 """
 
 import logging
@@ -34,16 +34,16 @@ class FloatscopeLM(TextLM):
     """A model with a sampler and an intervention, for lm-evaluation-harness.
 
     Args:
-        model: A name, a path or a hub id as `floatscope.load` takes it, or a loaded model.
+        model: A name, a path or a hub id that `floatscope.load` accepts, or a loaded model.
         sampler: A sampler, or its name; by default the one that fits the model.
-        intervention: Active during every request (`with intervention(model)`), or its text as on the command
-            line, with ";" instead of ",": "mask-columns,k=5;control=random".
+        intervention: An intervention, active during every request (`with intervention(model)`), or its
+            text as on the command line, with ";" instead of ",": "mask-columns,k=5;control=random".
         samples: Number of masks drawn for a likelihood under a diffusion model.
         batch_size: Prompts, or masks of one likelihood, in a forward; results do not depend on it.
         seed: Seed of the masks, and of a sampler given by name.
-        check_greedy: Whether a likelihood also says if greedy decoding gives the text.
+        check_greedy: Whether a likelihood also reports if greedy decoding yields the text.
         truncate: Cut contexts that do not fit from the left, and report how many; False raises an error.
-        adapter, device, dtype: As `floatscope.load` takes them.
+        adapter, device, dtype: Options of `floatscope.load`.
         options: Fields of a sampler given by name, such as length, steps or temperature.
     """
 
@@ -67,7 +67,7 @@ class FloatscopeLM(TextLM):
             raise UsageError(f"batch_size = {batch_size}", "Use a number, 1 or more.")
         if not isinstance(model, Model):
             if device and device.startswith("cuda") and not torch.cuda.is_available():
-                # The harness's command line asks for cuda:0 whether or not a person did.
+                # The harness's command line passes cuda:0 even if the user named no device.
                 log.warning("no %s here: using the CPU", device)
                 device = "cpu"
             model = load(model, adapter=adapter, dtype=dtype or "auto", device=device)
@@ -104,7 +104,7 @@ class FloatscopeLM(TextLM):
                 log.info("%s: %d requests with %s", self.model.name, len(members), name)
                 space = max_tokens - sampler.length
                 ids = {i: self._fitted(self._prompt(requests[i].args[0]), space) for i in members}
-                members.sort(key=lambda i: -len(ids[i]))  # like lengths together: little padding
+                members.sort(key=lambda i: -len(ids[i]))  # for little padding in a batch
                 for start in range(0, len(members), self.batch_size):
                     batch = members[start : start + self.batch_size]
                     decodings = self.model.generate(
@@ -186,7 +186,7 @@ class FloatscopeLM(TextLM):
         return self.sampler.length
 
     def get_model_info(self) -> dict[str, Any]:
-        """Return what a result must record to be reproducible."""
+        """Return the settings that a result must record to be reproducible."""
         edit = self.intervention
         return {
             "floatscope_model": self.model.name,
@@ -199,7 +199,7 @@ class FloatscopeLM(TextLM):
 
     @contextmanager
     def _progress(self, label: str, total: int, quiet: bool) -> Iterator[tuple[Any, int]]:
-        """Apply the intervention and show a progress bar; yield the bar and how many tokens fit."""
+        """Apply the intervention and show a progress bar; yield the bar and the number of tokens that fit."""
         force = self.intervention(self.model) if self.intervention else nullcontext()
         self._cut = 0
         with force, tqdm(total=total, desc=label, disable=quiet or self.rank != 0) as bar:
@@ -215,7 +215,7 @@ class FloatscopeLM(TextLM):
         lead = len(start) if ids[: len(start)] == start else 0
         if not self.truncate or room <= lead:
             raise UsageError(
-                f"a context of {len(ids)} tokens, where {self.model.name} has room for {room}",
+                f"a context has {len(ids)} tokens; {self.model.name} has room for {room}",
                 "Use fewer or shorter examples, generate fewer tokens, or pass truncate=True.",
             )
         self._cut += 1

@@ -24,7 +24,7 @@ class TextLM(TemplateLM):
                 f"{model.name} has no tokenizer", "Load it with load(..., tokenizer=)."
             )
         self.model, self.tokenizer = model, model.tokenizer
-        self._rendered: set[str] = set()  # what a chat template made
+        self._rendered: set[str] = set()  # texts that the chat template produced
 
     def tok_encode(
         self,
@@ -33,7 +33,7 @@ class TextLM(TemplateLM):
         chat: bool | None = None,
         **_: Any,
     ) -> list[int]:
-        """Encode a text as a plain Prompt does, with its leading tokens; a chat text brings its own."""
+        """Encode a text like a plain Prompt, with leading tokens unless it comes from the chat template."""
         chat = self._is_chat(string) if chat is None else chat
         leads = not chat if add_special_tokens is None else add_special_tokens
         how = {"add_special_tokens": False, "split_special_tokens": not chat}
@@ -41,7 +41,7 @@ class TextLM(TemplateLM):
         return [*leading(self.tokenizer), *ids] if leads else ids
 
     def _encode_pair(self, context: str, continuation: str) -> tuple[list[int], list[int]]:
-        """Cut a pair as the harness does: spaces at the end of the context belong to the continuation."""
+        """Encode context and continuation. As in the harness, spaces between them go to the continuation."""
         head = context.rstrip()
         tail = context[len(head) :] + continuation
         if not head:

@@ -14,7 +14,7 @@ _HALVES = 300  # random halves of the examples
 
 
 def names_of(result: Result) -> list[str]:
-    """Return the prompts' ids, in order; several controls trace a prompt several times."""
+    """Return the prompts' ids, in order; with several controls, a prompt occurs once for each."""
     return [str(name) for name in result.examples["example"].values]
 
 
@@ -57,11 +57,12 @@ def by_halves(
 ) -> Number | None:
     """Compute a statistic of n examples (given their indices), with an interval from random halves.
 
-    It serves statistics that choose before they measure, such as layers with a real anchor. Leaving out one
-    example may change the choice completely, and a jackknife multiplies that change by n. Over random halves
-    the variance is consistent (Shao and Wu, Ann. Statist. 17, 1989: the delete-d jackknife with d = n/2).
-    The contribution of an example is the difference between halves with and without it; the interval is that
-    of these contributions, and no narrower than the spread of the halves.
+    It is meant for statistics that select before they measure, such as those over layers with a real
+    anchor. Leaving out one example may change the choice completely, and a jackknife multiplies that
+    change by n. Over random halves the variance is consistent (Shao and Wu, Ann. Statist. 17, 1989: the
+    delete-d jackknife with d = n/2). The contribution of an example is the difference between halves with
+    and without it; the interval is that of these contributions, and no narrower than the spread of the
+    halves.
     """
     full_value = statistic(np.arange(n))
     if n < 4 or not np.isfinite(full_value):
@@ -70,7 +71,7 @@ def by_halves(
     inside = rng.permuted(np.tile(np.arange(n) < n // 2, (_HALVES, 1)), axis=1)  # (half, example)
     half_values = np.array([statistic(np.flatnonzero(half)) for half in inside])
     finite = np.isfinite(half_values)
-    if finite.mean() < 0.9:  # too often nothing is left to measure
+    if finite.mean() < 0.9:  # too few halves have a value
         return Number(label, full_value, None, None, None, unit, n, level)
     half_values, inside = half_values[finite], inside[finite]
     with_it, without = (half_values @ members / members.sum(0) for members in (inside, ~inside))

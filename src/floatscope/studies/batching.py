@@ -1,6 +1,6 @@
 """Choose how many examples a study traces together: on a GPU as many as fit into the free memory.
 
-The first example is traced alone and shows how much memory a position takes: on the device while it is
+The first example is traced alone, to measure how much memory a position takes: on the device while it is
 traced, and on the host until it is measured. Later batches are sized accordingly. If the device runs out of
 memory nevertheless, the batch is halved. On a CPU a batch gains nothing and has one example unless a number
 is given. Measured values depend on the batch only in their last digits.
@@ -21,9 +21,9 @@ from ..models.devices import devices
 from ..sequences.prompt import Encoded
 from ..trace import Trace
 
-_ON_DEVICE = 0.7  # of the memory that is free: the rest is for what an estimate does not know
-_ON_HOST = 0.25  # other workers share it
-# bytes of traces: with what is computed of them a worker takes about 4 GB
+_ON_DEVICE = 0.7  # share of free memory to use; the rest is a margin for errors of the estimate
+_ON_HOST = 0.25  # share of free memory to use; other workers need the rest
+# bytes of traces; with the values computed from them a worker uses about 4 GB
 _HOST_ROOM = 3_000_000_000
 _AT_ONCE = 2  # batches in memory: one is measured while the next is traced
 # Positions of a forward that keep a GPU busy. A larger batch gains nothing, and is measured later.
@@ -32,13 +32,13 @@ Tracing = Callable[[list[Encoded]], list[Trace]]
 
 
 class Gpu:
-    """Measures the free memory of a model's GPU, and how much a trace takes."""
+    """A meter of the free memory of a model's GPU, and of the memory that a trace takes."""
 
     def __init__(self, model: Model) -> None:
         self._model, self._before = model, 0
 
     def free(self) -> int:
-        """Return the free bytes of the device, including those that torch reserves without using them."""
+        """Return the free bytes of the device, including memory that torch reserves but does not use."""
         with torch.cuda.device(self._model.device):
             return graphs.free_memory()
 
@@ -58,7 +58,7 @@ class Gpu:
         return torch.cuda.max_memory_allocated(self._model.device) - self._before
 
     def release(self) -> None:
-        """Release all memory that can be spared: recorded forwards, and memory kept for reuse."""
+        """Release all memory that is not needed: recorded forwards, and memory kept for reuse."""
         graphs.store_of(self._model.net).forget()
         gc.collect()
         torch.cuda.empty_cache()
@@ -69,9 +69,9 @@ class Batching:
     """The batches of one kind of trace: of `fixed` size, or as large as `memory` allows."""
 
     fixed: int | None = None
-    memory: Gpu | None = None  # None: not to be asked, as on a CPU
-    limit: int | None = None  # of examples, since more ran out of memory
-    positions: float = math.inf  # of a batch at most
+    memory: Gpu | None = None  # None: memory is not measured, as on a CPU
+    limit: int | None = None  # most examples of a batch, set when a larger batch ran out of memory
+    positions: float = math.inf  # most positions of a batch
     sizes: list[int] = field(default_factory=list)  # of all batches so far
     _per_position: tuple[float, float] | None = None  # bytes on device and host
 
@@ -79,7 +79,7 @@ class Batching:
     def for_model(cls, model: Model, fixed: int | None) -> "Batching":
         """Create the batching of a model; memory is only measured if the whole model is on one GPU."""
         one_gpu = [device.type for device in devices(model.net)] == ["cuda"]
-        # Whether each step forwards every position.
+        # Whether each step runs a forward of every position.
         full_forwards = model.is_diffusion and model.block is None
         return cls(
             fixed, Gpu(model) if one_gpu else None, positions=_BUSY if full_forwards else math.inf
@@ -97,7 +97,7 @@ class Batching:
             batch = list(prompts[start : start + self.size(prompts[start:], length)])
             traces = self._attempt(batch, length, trace)
             if traces is None:
-                continue  # there was too little memory: again, with fewer
+                continue  # out of memory: try again with fewer examples
             self.sizes.append(len(batch))
             yield start, traces
             start += len(batch)
@@ -135,7 +135,7 @@ class Batching:
                 host = sum(traced.data.nbytes for traced in traces)
                 self._per_position = self.memory.peak_bytes() / places, host / places
             return traces
-        # Not in the handler: until it is left, the error keeps alive what was under way.
+        # Outside the handler, because inside it the error keeps the tensors of the failed forward alive.
         self.limit = len(batch) // 2
         self.memory.release()
         return None

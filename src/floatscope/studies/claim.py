@@ -1,4 +1,4 @@
-"""A claim with its verdict and its numbers, as plain values. `verdict` decides."""
+"""A claim with its verdict and its numbers, as plain values. The module `verdict` decides claims."""
 
 import math
 from collections.abc import Iterable
@@ -50,7 +50,7 @@ class Number:
 
 @dataclass(frozen=True)
 class Check:
-    """A secondary test, shown beside the claim, which never decides. None: it could not be made."""
+    """A secondary test, shown beside the claim, which never decides. `passed` is None without a result."""
 
     label: str
     passed: bool | None
@@ -81,7 +81,7 @@ class Curve:
     above: bool  # the claim says that θ is above δ; else below
     holds_to: float | None
     refuted_from: float | None
-    count: bool = False  # θ is a number of things: the claim holds at `holds_to` too
+    count: bool = False  # θ is a count: the claim also holds at `holds_to`
 
 
 @dataclass(frozen=True)
@@ -89,14 +89,14 @@ class Claim:
     """A claim of a study with its verdict.
 
     Args:
-        number (str): "1", or "9a" if a sentence of the literature says several things.
+        number (str): "1", or "9a" if a sentence of the literature makes several claims.
         text (str): The claim, as a sentence without a full stop.
         verdict (str): "holds", "refuted", "undecided" or "not testable".
         sentence (str): What was measured.
         numbers (tuple of Number): The numbers behind the verdict, the primary quantity first.
         study (str): Name of the study.
         plain (str): The finding in one sentence without numbers; "" by default.
-        why (str): The reason of the verdict, or what would decide; "" by default.
+        why (str): The reason of the verdict, or what would allow one; "" by default.
         rule (str): The rule, as it was registered before the run; "" by default.
         checks (tuple of Check): Secondary tests; () by default.
         variants (tuple of Variant): The verdicts under other choices; () by default.
@@ -105,14 +105,14 @@ class Claim:
         scope (str): The models and examples that the verdict is about; "" by default.
     """
 
-    number: str  # "1", or "9a" where a sentence of the literature says several things
+    number: str  # "1", or "9a" if a sentence of the literature makes several claims
     text: str
     verdict: str
     sentence: str  # what was measured
     numbers: tuple[Number, ...]  # the primary quantity first
     study: str  # the study that decides it
     plain: str = ""  # the finding in one sentence without numbers
-    why: str = ""  # which test decided, or what would
+    why: str = ""  # the reason of the verdict, or what would allow one
     rule: str = ""  # as it was written down before the run
     checks: tuple[Check, ...] = ()
     variants: tuple[Variant, ...] = ()
@@ -156,7 +156,7 @@ def format_number(number: Number) -> str:
 
 
 def describe_curve(curve: Curve) -> str:
-    """Say in one sentence for which δ the claim holds and for which it is refuted."""
+    """Describe in one sentence for which δ the claim holds and for which it is refuted."""
     before, after = ("below", "above") if curve.above else ("above", "below")
     before = "up to" if curve.count else before
     parts = []

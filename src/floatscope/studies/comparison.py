@@ -1,8 +1,8 @@
 """Compare several runs: each model or training is a unit, with a mean over units if there are enough of them.
 
-Prompts of one model support a statement about that model. Five or more units support one about models: each
-claim then has a random-effects mean over the units, with the δ and the level of its rule. Fewer units are
-listed, and nothing is decided. Nothing is run here; runs are read as `Findings` reads them.
+Prompts of one model support a statement about that model. Five or more units support a statement about
+models in general: each claim then has a random-effects mean over the units, with the δ and the level of
+its rule. Fewer units are listed without a verdict. No model is run here: runs are read by `Findings`.
 """
 
 from collections import Counter
@@ -31,7 +31,7 @@ _OTHER_RANGES: dict[str, Bounds] = {"7": (-1 - TWICE, 1 + TWICE)}  # claims, by 
 
 @dataclass(frozen=True)
 class Unit:
-    """What one run says about one claim."""
+    """The result of one run for one claim."""
 
     name: str
     claim: Claim
@@ -44,9 +44,9 @@ class ClaimComparison:
 
     rule: Rule
     units: tuple[Unit, ...]
-    mean: Number | None  # over units; None where nothing is decided
+    mean: Number | None  # over units; None if nothing is decided
     effects: RandomEffects | None
-    verdict: str  # on the mean; "" where nothing is decided
+    verdict: str  # verdict on the mean; "" if nothing is decided
     why: str
 
     def as_json(self) -> dict[str, Any]:
@@ -126,7 +126,7 @@ def _compare_claim(rule: Rule, units: Iterable[Unit]) -> ClaimComparison:
     effects = _effects([unit.claim.theta for unit in measured], rule)
     control = _effects([unit.claim.control for unit in measured], rule)
     mean = _number(rule, effects)
-    of_mean = replace(rule, count=False)  # the mean of counts is none
+    of_mean = replace(rule, count=False)  # the mean of counts is not a count
     verdict, why = outcome(of_mean, mean, _number(rule, control), plan=False)
     return ClaimComparison(rule, units, mean, effects, verdict, why)
 
@@ -196,6 +196,6 @@ def _require_same_rules(findings: Sequence[Findings], numbers: Sequence[str]) ->
             if conflicts := list(differences(first_rule, rule, f"claim {number}")):
                 raise UsageError(
                     f"{before.run.directory} and {main.run.directory} were registered with different "
-                    f"rules: {conflicts[0].replace(' asked now', ' in the second')}",
+                    f"rules: {conflicts[0].replace(' now', ' in the second')}",
                     "Run both with one version of Floatscope, or choose claims that agree with --claim.",
                 )

@@ -13,11 +13,11 @@ from .planning import held_out, questions_of, settings_of
 from .request import Request
 from .setting import Setting
 
-Read = tuple[tuple[Record, ...], list[str]]  # records, and what could not be read
+Read = tuple[tuple[Record, ...], list[str]]  # records, and the records that could not be read
 
 
 def read_data(request: Request, folder: Path = Path()) -> Read:
-    """Read the records of a request's file, whose path begins at `folder`, or of its named task."""
+    """Read the records of a request's file, whose path is relative to `folder`, or of its named task."""
     counts = [questions_of(setting, request) for setting in settings_of(request).values()]
     n_records = max(request.limit, request.questions + held_out(request), *counts)
     if is_named(request.data):
@@ -30,7 +30,7 @@ def read_data(request: Request, folder: Path = Path()) -> Read:
     )
     if path == request.data:
         return read.records[request.skip :], [str(bad) for bad in read.bad]
-    # Records name their file as the request does, wherever it was found.
+    # Records name their file by its path in the request, wherever the file was found.
     renamed = (replace(r, where=r.where.replace(path, request.data, 1)) for r in read.records)
     return tuple(renamed)[request.skip :], [
         str(bad).replace(path, request.data, 1) for bad in read.bad
@@ -41,7 +41,7 @@ def too_few(
     request: Request, records: Sequence[Record], setting: Setting | None = None, reserved: int = 0
 ) -> UsageError:
     """Return the error that the data hold too few records for a setting or, without one, for tracing."""
-    supply = f"{request.data} holds {len(records)} usable records"
+    supply = f"{request.data} has {len(records)} usable records"
     if reserved:
         return UsageError(
             f"{supply}, {request.questions} are to be asked and {reserved} more to choose heads by",

@@ -1,8 +1,9 @@
 """The request of the demo: almost all studies on the embedded pair, and on the twin if it is installed.
 
-The pair answers questions in one to three tokens, too few to watch an anchor move. It therefore also
-continues running text, which decides claim 3. The twin, a real model with thirty layers, continues two texts
-as an illustration; without it the demo says so and goes on. Studies that run only by name are left out.
+The pair answers questions in one to three tokens, too few to observe an anchor that moves. It therefore
+also continues running text, which decides claim 3. The twin, a real model with thirty layers, continues
+two texts as an illustration; without it the demo reports so and continues. Studies that run only by name
+are left out.
 """
 
 from typing import Any
@@ -15,11 +16,11 @@ from .study import by_default
 
 DEMO: dict[str, Any] = {
     "models": ("pair/mdm", "pair/arm"),
-    "data": "world:mixed",  # off floor and ceiling in both models, so that claims can be tested
-    "traced_as": "passages=6",  # four are asked with: two are needed, and two are rivals
+    "data": "world:mixed",  # both models are between floor and ceiling, so that claims can be tested
+    "traced_as": "passages=6",  # questions are asked with four: two needed, two rivals
     "limit": 24,
     "questions": 40,
-    "gain_questions": 128,  # claim 7 tells half the gain from 1.5 times as much in 9 of 10 runs
+    "gain_questions": 128,  # claim 7 then distinguishes half the gain from 1.5 times as much in 9 of 10 runs
     "side_questions": 8,
     "length": 10,
     "steps": 5,
@@ -29,7 +30,7 @@ DEMO: dict[str, Any] = {
     "chosen_on": "questions of other seeds; the number of questions by power calculations on planted answers",
 }
 
-# Long texts of the pair, on which claim 3 is decided. How many it takes was found by a power calculation on
+# Long texts of the pair, on which claim 3 is decided. Their number comes from a power calculation on
 # other texts (docs/explanation/findings.md).
 MOVEMENT: dict[str, Any] = {
     "studies": ("movement",),
@@ -37,17 +38,17 @@ MOVEMENT: dict[str, Any] = {
     "data": "long:continuation",
     "traced_as": "as-is",
     "limit": 48,
-    "sampler": "confidence,block_length=8,temperature=0.7",  # without, long texts circle
-    "length": 64,  # more than claim 3 asks for: an end token now and then is no content
+    "sampler": "confidence,block_length=8,temperature=0.7",  # otherwise long texts repeat themselves
+    "length": 64,  # more than claim 3 requires, since an occasional end token is not content
     "steps": 32,
-    "controls": 12,  # five tell anchors of a few percent from noise in one run of three
+    "controls": 12,  # five would distinguish anchors of a few percent from noise in one run of three
     "frequencies": None,
     "view": 2,
     "shard": 2,
     "chosen_on": "the rule: planted attention, random networks and texts 168 to 179; n: texts 96 to 143",
 }
 
-# A real model, to be watched: its verdicts take more texts (docs/explanation/twin.md).
+# A real model as an illustration: its verdicts need more texts (docs/explanation/twin.md).
 TWIN: dict[str, Any] = {**MOVEMENT, "models": ("twin/mdm",), "limit": 2, "controls": 0, "shard": 1}
 
 

@@ -1,8 +1,8 @@
-"""Find what cannot work before a worker starts: models, sampler, data and prompts, the cheapest check first.
+"""Check models, sampler, data and prompts before a worker starts, the cheapest check first.
 
-This module has no rules of its own: samplers, outlines of models, readers and prompts refuse what they
-cannot use, and workers check again. Models that only a worker can read (on another machine, in a GGUF file,
-on a hub) are left to it.
+This module has no rules of its own: samplers, outlines of models, readers and prompts raise the errors,
+and workers check again. Models that only a worker can read (on another machine, in a GGUF file, on a hub)
+are checked by the worker alone.
 """
 
 from collections.abc import Iterator
@@ -37,7 +37,7 @@ def require_possible(
 ) -> None:
     """Refuse a run that cannot work.
 
-    With `elsewhere`, its files may be on other machines; `folder` is where relative paths begin.
+    With `elsewhere`, its files may be on other machines. Paths are relative to `folder`.
     """
     parts = (request, *request.extra_runs)
     specs = require_models(request, elsewhere=elsewhere, folder=folder)
@@ -106,7 +106,7 @@ def _read(request: Request, folder: Path) -> Read:
 
 def _prompts(request: Request, read: Read, specs: dict[str, ModelSpec], folder: Path) -> None:
     """Check that each model can decode with the sampler, and that the longest prompts fit."""
-    from ..models.outline import outlined  # with these come torch and transformers
+    from ..models.outline import outlined  # these import torch and transformers
     from ..tasks.fitting import fitting, longest
     from .kept_models import KeptModels
     from .worker import ShardWorker
@@ -141,7 +141,7 @@ class _PromptSet(NamedTuple):
 
 
 def _prompt_sets(worker: "ShardWorker", model: ModelFacts) -> Iterator[_PromptSet]:
-    """Yield what is traced and asked, once for all settings with the same prompts."""
+    """Yield the records that are traced or asked, once for all settings with the same prompts."""
     from ..interventions.parse import intervention_of
     from ..tasks.asking import budget
 
@@ -173,7 +173,7 @@ def _prompt_sets(worker: "ShardWorker", model: ModelFacts) -> Iterator[_PromptSe
             budget(sampler, condition).length,
             intervention_of(edit).adds if edit else 0,
         )
-        # Settings that hide columns differ in nothing that makes a prompt longer.
+        # Hidden columns do not make a prompt longer.
         prompt_sets[
             setting.people, setting.condition, n_questions, prompt_set.length + prompt_set.added
         ] = prompt_set

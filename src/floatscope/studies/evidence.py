@@ -1,4 +1,4 @@
-"""What a run measured: measures by model, answers by setting, scenes for the viewer.
+"""The measurements of a run: measures by model, answers by setting, scenes for the viewer.
 
 Reading needs neither a model nor torch. Everything is collected shard by shard in the plan's order, so that
 the same shards give the same numbers. The studies draw the conclusions.
@@ -33,10 +33,10 @@ from .request import Request
 from .setting import PAGE, PROSE, QUESTIONS, TRACES
 from .stored import read_meta
 
-Weights = tuple[int | None, ...]  # seeds of permuted weights; None: trained ones
+Weights = tuple[int | None, ...]  # seeds of permuted weights; None: trained weights
 TRAINED: Weights = (None,)
-Values = tuple[int | None, dict[str, xr.Dataset]]  # of an example: its weights, and data by measure
-BETWEEN = " | "  # gold answers in a table's cell
+Values = tuple[int | None, dict[str, xr.Dataset]]  # weights of an example, and its data by measure
+BETWEEN = " | "  # between the gold answers in a cell of a table
 
 
 class Evidence:
@@ -75,7 +75,9 @@ class Evidence:
         shards = (shard for shard in self.plan.shards if shard.spec["model"] == model)
         trained = (shard for shard in shards if shard.spec.get("control") is None)
         if (shard := next(trained, None)) is None:
-            raise RunError(f"{self.run.directory} holds no shard of {model}", "Copy the run again.")
+            raise RunError(
+                f"{self.run.directory} contains no shard of {model}", "Copy the run again."
+            )
         return dict(self._meta(shard)["model"])
 
     def _meta(self, shard: Shard) -> dict[str, Any]:
@@ -171,7 +173,8 @@ class Evidence:
         parts: list[tuple[str, Weights, list[Weights]]] = [
             (QUESTIONS, TRAINED, [TRAINED]),
             (PROSE, TRAINED, [TRAINED]),
-            (QUESTIONS, seeds, [seeds, *((seed,) for seed in seeds)]),  # together, and one by one
+            # all controls together, and each of them
+            (QUESTIONS, seeds, [seeds, *((seed,) for seed in seeds)]),
         ]
         for model in self.models:
             for domain, weights, groups in parts:
@@ -237,7 +240,7 @@ class Evidence:
         keys = (
             "id exact_match contains f1 steps prediction question cluster masks cut known".split()
         )
-        scores = ("exact_match", "contains", "f1")  # None where one has no meaning
+        scores = ("exact_match", "contains", "f1")  # None if a score has no meaning
         columns = {
             key: np.array([line[key] for line in lines], float if key in scores else None)
             for key in keys
@@ -250,18 +253,18 @@ class Evidence:
         return columns | {"counted": np.array(why, None)}
 
     def cut_note(self, setting: str, model: str | None) -> str:
-        """Say how many of a setting's answers were cut off by their length; "" if none, or if unknown."""
+        """Describe how many answers in a setting were cut off by their length; "" if none or unknown."""
         answers = self.answers(setting, model) or {}
         if "cut" not in answers or not cut.count(answers["cut"]):
             return ""
         return cut.describe(answers["cut"], int(answers["masks"][0]))
 
     def cut_off(self, settings: Sequence[str], *models: str | None) -> str:
-        """Return the reason why answers that were cut off bar a claim; "" if they do not.
+        """Return the reason why answers that were cut off make a claim untestable; "" if they do not.
 
-        They do if most answers of one of the settings were cut off. A study names the settings that its
-        claim rests on. Settings with hidden columns are not among them: there, a model that no longer ends
-        its answers shows the effect of hiding.
+        A claim is untestable if most answers of one of its settings were cut off. A study names the
+        settings that its claim rests on. Settings with hidden columns are not among them: there, a model
+        that no longer ends its answers shows the effect of hiding.
         """
         for model in models:
             for setting in settings:
@@ -286,7 +289,7 @@ class Evidence:
         ]
 
     def hidden(self, setting: str, model: str | None) -> tuple[float, float] | None:
-        """Return what a masking hid, mean over questions: share of a masked head's attention, and columns."""
+        """Return the hidden share of a masked head's attention, and hidden columns, mean over questions."""
         pairs = [
             (line["hidden_share"], line["hidden_columns"])
             for shard in self._ask_shards(setting, model)
@@ -306,7 +309,7 @@ class Evidence:
         if answers is None:
             return None
         contains = answers["contains"].astype(float)
-        if np.isnan(contains).all():  # nothing can be right or wrong here
+        if np.isnan(contains).all():  # answers of this task are neither right nor wrong
             return None
         return number(
             contains,
@@ -412,10 +415,10 @@ class Evidence:
     def scene(
         self, shard: str, index: int, name: str = PAGE, *, arrays: bool = True
     ) -> dict[str, Any]:
-        """Read what the viewer shows of an example.
+        """Read the scene of an example for the viewer.
 
-        `name` is `PAGE` for the scene of a report, or `SERVED` for the one that leaves out less; they are
-        stored once if nothing is left out. Without `arrays`, only the rest of the scene is read.
+        `name` is `PAGE` for the scene of a report, or `SERVED` for the more complete scene of the server.
+        If nothing is left out, a single scene is stored. Without `arrays`, only the other fields are read.
         """
         scenes = self._example(shard, index)["scenes"]
         name = name if name in scenes else PAGE
@@ -436,7 +439,7 @@ class Evidence:
         file_name = self._example(shard, index).get("trace")
         if not isinstance(file_name, str) or Path(file_name).name != file_name:
             raise RunError(
-                f"{self.run.directory} holds no trace of example {index}",
+                f"{self.run.directory} contains no trace of example {index}",
                 "Run the study with --keep-traces.",
             )
         return Trace.load(self.run.directory / TRACES / file_name)

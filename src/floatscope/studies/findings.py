@@ -31,7 +31,7 @@ from .verdict import NOT_TESTABLE
 TRAINED, PERMUTED = "trained", "permuted"  # weights: the model's own, or the untrained control's
 _NAMED = 3  # settings that a note names
 _LONGEST = 120  # characters of an extra run's label
-ANSWERS, ORDER = "answers", "decoding-order"  # tables beside those of the measures
+ANSWERS, ORDER = "answers", "decoding-order"  # tables in addition to those of the measures
 
 
 class Findings(Evidence):
@@ -41,7 +41,7 @@ class Findings(Evidence):
         directory (Path or str): The run directory.
 
     Raises:
-        RunError: If the directory holds no run, or an unfinished one.
+        RunError: If the directory contains no run, or an unfinished run.
 
     Example:
         `[(claim.number, claim.verdict) for claim in fs.studies.Findings("runs/demo").verdicts]`
@@ -52,7 +52,7 @@ class Findings(Evidence):
         description = run.read_request()
         if description is None:
             raise RunError(
-                f"{directory} holds no run", "Make one with `floatscope study` or `demo`."
+                f"{directory} contains no run", "Make one with `floatscope study` or `demo`."
             )
         manifest = run.manifest()
         if manifest is None:
@@ -68,7 +68,7 @@ class Findings(Evidence):
             remedy = (
                 f"Load its plugins again: {plugins}." if plugins else "Use the version that ran it."
             )
-            reason = f"holds an unknown study {unknown[0]!r}"
+            reason = f"has an unknown study {unknown[0]!r}"
             known_studies = tuple(name for name in request.studies if name in STUDIES)
             if not known_studies:
                 raise RunError(f"{directory} {reason}", remedy)
@@ -82,7 +82,7 @@ class Findings(Evidence):
             for number, extra in enumerate(request.extra_runs, 1)
         )
 
-    registered: Registered | None = None  # what was written down before the run
+    registered: Registered | None = None  # the registration, written before the run
     missing = ""  # the notice about an unknown study of the run
     label = ""  # of an extra run: names its sections, such as "twin/mdm on long:continuation"
 
@@ -106,7 +106,7 @@ class Findings(Evidence):
 
     @cached_property
     def claims(self) -> dict[str, tuple[Claim, ...]]:
-        """The claims by study, with their verdicts; each says which models and prompts it is about."""
+        """The claims by study, with their verdicts, and the models and prompts that each is about."""
         self.gather()
         by_study = {}
         for study in self.studies:
@@ -168,7 +168,7 @@ class Findings(Evidence):
 
     @cached_property
     def sentences(self) -> dict[str, tuple[str, ...]]:
-        """What each study found, in sentences."""
+        """The findings of each study, in sentences."""
         return {study.name: tuple(study.findings(self)) for study in self.studies}
 
     @cached_property
@@ -250,7 +250,7 @@ class Findings(Evidence):
 
     @cached_property
     def _alternatives(self) -> str:
-        """Report gold answers of a file that seem to hold several answers in one text; "" if none do."""
+        """Describe gold answers of a file that seem to hold several answers in one text; "" if none do."""
         if is_named(self.request.data) or self.request.split_alternatives:
             return ""
         golds: dict[str, list[str]] = {}
@@ -319,7 +319,7 @@ def _subject(run: Findings) -> str:
 
 
 def _measured(request: Request) -> dict[str, Measure]:
-    """Return the measures and experiments whose values the shards hold."""
+    """Return the measures and experiments whose values are in the shards."""
     return {**measures_of(request), **experiments_of(request)}
 
 

@@ -1,7 +1,7 @@
-"""Compare the gains of two models from passages, question by question: the quantity of claim 7.
+"""Compare how much two models gain from passages, question by question, for claim 7.
 
-Answers come in as columns (one value per question, beside its id). The result is numbers, or the reason why
-they cannot test the claim. No run is read here.
+Answers are passed as columns (one value per question, beside its id). The result is numbers, or the
+reason why the answers cannot test the claim. This module reads no run.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,10 +14,10 @@ from .claim import Number, format_value
 from .numbers import number
 from .verdict import LITERATURE, level_of
 
-# id, question, contains, exact_match, f1; where noted: known, cut
+# id, question, contains, exact_match, f1; if recorded: known, cut
 Columns = Mapping[str, np.ndarray]
-TWICE = 1.5  # "about twice" begins here
-KNOWS = (0.2, 0.6)  # right without passages: less is a floor, more leaves little to gain
+TWICE = 1.5  # smallest ratio that counts as "about twice"
+KNOWS = (0.2, 0.6)  # share right without passages: below is a floor, above little can be gained
 CEILING = 0.95
 
 
@@ -34,7 +34,7 @@ def aligned(tables: Sequence[Columns]) -> list[dict[str, np.ndarray]]:
             names = list(map(str, table["id"]))
             twice = next(name for name in names if names.count(name) > 1)
             raise Unpaired(
-                f"The id {twice!r} stands for several questions: give every record an id of its own."
+                f"The id {twice!r} belongs to several questions: give every record an id of its own."
             )
         places.append(row_of)
     common = [name for name in places[0] if all(name in row_of for row_of in places)]
@@ -48,7 +48,7 @@ def aligned(tables: Sequence[Columns]) -> list[dict[str, np.ndarray]]:
     for other in chosen[1:]:
         differ = np.flatnonzero(chosen[0]["question"] != other["question"])
         if len(differ):
-            raise Unpaired(f"The id {common[differ[0]]!r} stands for two different questions.")
+            raise Unpaired(f"The id {common[differ[0]]!r} belongs to two different questions.")
     return chosen
 
 
@@ -97,7 +97,7 @@ class Gains:
         )
 
     def bar(self, factor: float = TWICE) -> str:
-        """Say why these answers cannot test the claim, and what would; "" if they can."""
+        """Return why these answers cannot test the claim, and which answers could; "" if these can."""
         shares = {"MDM": self.mdm_closed, "ARM": self.arm_closed}
         for model, closed in shares.items():
             if not KNOWS[0] <= closed.mean() <= KNOWS[1]:

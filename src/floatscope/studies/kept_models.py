@@ -18,7 +18,7 @@ class KeptModels:
     The next model is assumed to be as large as the largest so far. A trained model is kept beside its
     control in any case, because a shard needs both. If there is no room for a second control, the network of
     the first gets the weights of the other seed, which are permuted from the trained model's, so that a run
-    loads a control only once; the first control can then no longer be used. Relative paths begin at
+    loads a control only once; the first control can then no longer be used. Paths are relative to
     `folder`, by default the working directory.
     """
 

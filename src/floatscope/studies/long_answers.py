@@ -1,4 +1,4 @@
-"""The length of answers, and what cannot be asked of long ones, as text for claims.
+"""Texts for claims: the length of answers, and the reasons why a task cannot test a claim.
 
 Steps that fill in end tokens are meaningless, so an answer's length is its number of content tokens.
 Continuations and summaries are neither right nor wrong, and running text is a single domain. Nothing is
@@ -13,7 +13,7 @@ from .claim import Number
 from .numbers import number
 from .request import Request
 
-LONG = 48  # content tokens of an answer whose steps are worth comparing
+LONG = 48  # fewest content tokens of an answer whose steps are compared
 
 
 def content_tokens(content: np.ndarray, limit: float = np.inf) -> Number | None:
@@ -30,7 +30,7 @@ def at_length(length: Number | None) -> str:
 
 
 def no_answers(request: Request) -> str:
-    """Say why no answer on this task is right or wrong; "" if answers are."""
+    """Return why no answer on this task is right or wrong; "" if answers are."""
     if request.asks.has_answer:
         return ""
     task = "a continuation" if request.asks is Asks.CONTINUATION else "a summary"
@@ -41,14 +41,14 @@ def no_answers(request: Request) -> str:
 
 
 def no_passages(request: Request) -> str:
-    """Say why this task has no passages to read; "" if it has."""
+    """Return why this task has no passages to read; "" if it has."""
     if request.asks is not Asks.CONTINUATION:
         return ""
     return f"{request.data} has no passages: use --data long:answer."
 
 
 def one_domain(request: Request) -> str:
-    """Say why questions of this task cannot be compared with prose; "" if they can."""
+    """Return why questions of this task cannot be compared with prose; "" if they can."""
     if request.asks is not Asks.CONTINUATION:
         return ""
     return (

@@ -7,16 +7,17 @@ from typing import Generic, TypeVar
 
 from ..engine.hardware import usable_cores
 
-# Threads share Python's lock with the loop that launches kernels.
+# Threads share Python's interpreter lock with the loop that launches kernels.
 _MOST_THREADS = 4
 T = TypeVar("T")
 
 
 class Measuring(Generic[T]):
-    """Run jobs in threads; results come in the order in which jobs were added.
+    """A pool of threads that returns results in the order in which jobs were added.
 
     `add` returns when all jobs of the previous batch are done, so that at most two batches are in memory:
-    one that is measured, and one that is traced. The first error of a job is raised by `add` or `finish`.
+        the one being measured, and the one being traced. The first error of a job is raised by `add` or
+        `finish`.
     """
 
     def __init__(self, threads: int = 1) -> None:

@@ -30,9 +30,9 @@ def overall(
     *,
     level: float = 0.95,
 ) -> Number | None:
-    """The mean over layers (all, or some) and whatever else the value has, example by example.
+    """Average a value over layers (all, or some) and its other dimensions, example by example.
 
-    Of several untrained networks on the same prompts it is the mean over these, as `average_networks`.
+    With several untrained networks on the same prompts, also average over networks (`average_networks`).
     """
     if results is None:
         return None
@@ -65,9 +65,9 @@ def average_networks(
 ) -> Number | None:
     """Average over networks and prompts, with an interval for one further network of the same kind.
 
-    A trained network exceeds untrained ones only if it exceeds what a further one could give. The interval
-    therefore holds the variance between networks, not that of their mean. It stays within `bounds`. None for
-    fewer than two networks.
+    A trained network exceeds untrained ones only if it exceeds what a further one could give. The
+    interval therefore includes the variance between networks, not that of their mean, and stays within
+    `bounds`. None for fewer than two networks.
     """
     if len(values) < 2:
         return None
@@ -174,7 +174,7 @@ def third(result: Result | None, part: str) -> slice:
 
 
 def thirds(results: Mapping[str, Result], name: str) -> Iterator[tuple[str, str, str]]:
-    """Yield each model with its multiples in the first and in the last third of its layers, as text."""
+    """Yield each model with its mean value in the first and in the last third of its layers, as text."""
     for model, result in results.items():
         first, last = (overall(result, name, "", "×", third(result, w)) for w in ("first", "last"))
         if first and last:

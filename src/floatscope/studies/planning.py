@@ -27,7 +27,7 @@ def studies_of(request: Request) -> list[Study]:
 def measures_of(
     request: Request, *, controlled: bool = False, domain: str | None = None
 ) -> dict[str, Measure]:
-    """Return the measures of a request by name; a name stands for the same measure in every study.
+    """Return the measures of a request by name; a name denotes the same measure in every study.
 
     `controlled` selects those also run on untrained controls, `domain` those of one domain.
     """
@@ -47,7 +47,7 @@ def measures_of(
 
 
 def experiments_of(request: Request) -> dict[str, Experiment]:
-    """Return all experiments by name; a name stands for the same experiment in every study."""
+    """Return all experiments by name; a name denotes the same experiment in every study."""
     experiments: dict[str, Experiment] = {}
     for study in studies_of(request):
         for name, experiment in study.experiments(request).items():
@@ -71,7 +71,7 @@ def settings_of(request: Request) -> dict[str, Setting]:
             other = settings.get(setting.name, setting)
             if replace(other, questions=setting.questions) != setting:
                 raise UsageError(f"two studies define {setting.name!r} differently", "Rename one.")
-            # Asked once, as often as the one that asks most: pairs are found by a question's id.
+            # Asked once, with the largest number of questions: answers are paired by the question's id.
             settings[setting.name] = max((other, setting), key=lambda s: questions_of(s, request))
     return settings
 
@@ -85,7 +85,7 @@ def questions_of(setting: Setting, request: Request) -> int:
 
 
 def plan(request: Request, limit: int = MOST) -> Plan:
-    """Return the shards of a run, then those of its extra runs; `run` in a shard's spec is their number.
+    """Return the shards of a run, then those of its extra runs; `run` in a spec is the run's number.
 
     More than `limit` shards are an error and are not created: a request from a file may ask for any number.
     """
@@ -131,7 +131,7 @@ def _shards(request: Request) -> Iterator[Shard]:
             total = min(request.limit, PASSAGES) if domain == PROSE else request.limit
             for start in range(0, total, request.shard):
                 stop = min(start + request.shard, total)
-                # Another text is another question: what was traced on one is not kept for the other.
+                # Another text is another question: traces on one text do not serve for another.
                 text = {"text": "books"} if domain == PROSE else {}
                 read = {"controls": list(seeds)} if seeds and domain == QUESTIONS else {}
                 spec = _spec("trace", model, start, stop, domain=domain, **text, **read)

@@ -1,8 +1,8 @@
-"""Find the folder in which a run's relative paths begin, and compute checksums of its files.
+"""Find the folder to which a run's paths are relative, and compute checksums of its files.
 
-A run is repeated from its run.json: the request as it was stored, with paths that begin in the working
-directory or, if they do not exist there, in the folder where the run was made. Files are read completely and
-hashed; nothing is copied. Models have fingerprints, which workers report with every shard.
+A run is repeated from its run.json: the request as it was stored, with paths that are relative to the
+working directory or, if they do not exist there, to the folder where the run was made. Files are read
+completely and hashed; nothing is copied. Models have fingerprints, which workers report with every shard.
 """
 
 import hashlib
@@ -28,7 +28,7 @@ def file_digests(request: Request, folder: Path) -> dict[str, str]:
 
 
 def plugin_digests(plugins: Iterable[str]) -> dict[str, str]:
-    """Return the sha256 of every plugin's file; for a module by name, of the file that Python finds."""
+    """Return the sha256 of every plugin's file; a module's file is the one that Python would import."""
     files = {plugin: _plugin_file(plugin) for plugin in dict.fromkeys(plugins)}
     return {PLUGIN + name: _digest(file) for name, file in files.items() if file is not None}
 
@@ -61,7 +61,7 @@ def without_plugins(
 ) -> dict[str, Any]:
     """Return the fields of a file without the plugins that they name, in any of their parts.
 
-    A plugin is Python code that runs as the user, and the file may come from anybody: plugins are only
+    A plugin is Python code that runs as the user, and the file may be untrusted: plugins are only
     loaded if the command line names them. A file that names plugins is refused if the command line names
     none.
     """
@@ -94,7 +94,7 @@ def repeated(
 
 
 def folder_of(run: Mapping[str, Any], request: Request, where: Path) -> Path:
-    """Return the folder that holds all files of a request unchanged: this one, or where the run was made."""
+    """Return the folder that has all files of a request unchanged: this one, or where the run was made."""
     used = {part.data for part in (request, *request.extra_runs)}
     sources = run.get("sources", {})
     digests = {name.removeprefix(DATA): sources[name] for name in sources if name.startswith(DATA)}
@@ -124,7 +124,7 @@ def folder_of(run: Mapping[str, Any], request: Request, where: Path) -> Path:
 def _models(request: Request, made_in: Path) -> list[str]:
     """Return the paths of models and adapters; names of embedded models and hub ids are left out.
 
-    A spec that looks like a name counts as a path if it was one where the run was made: `adapted` for
+    A spec that looks like a name counts as a path if it was a path where the run was made: `adapted` for
     `./adapted`.
     """
     parts = (request, *request.extra_runs)

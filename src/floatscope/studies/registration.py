@@ -36,7 +36,7 @@ CONTROL = "the same model with permuted weights, each head as sharp as the train
 _LIMIT = 4 << 20  # bytes of a registration
 _OF_RULE = "text quantity delta of_layers unit untrained models family level".split()
 _JUDGING = ("measures", "stats", "studies")  # packages whose code decides
-# What is chosen beside n and controls; how a run is computed (device, shards, batches) is none of it.
+# Registered settings besides n and controls; how a run is computed (device, shards, batches) is not.
 _SETTINGS = (
     "asked_as traced_as length steps sampler frequencies heads template chat seed "
     "split_alternatives skip"
@@ -56,8 +56,8 @@ class RegisteredClaim(_Part):
     delta: float
     of_layers: float  # δ is this share of the model's layers, if that is more than `delta`
     unit: str
-    direction: Literal["above", "below"]  # θ lies there, says the claim
-    untrained: bool  # θ must also be beyond what the controls earn
+    direction: Literal["above", "below"]  # where θ lies according to the claim
+    untrained: bool  # θ must also be beyond that of the controls
     models: tuple[str, ...]
     family: str
     claims_in_family: int
@@ -83,8 +83,8 @@ class RegisteredRun(_Part):
     claims: dict[str, RegisteredClaim]  # by number
     controls: RegisteredControls
     settings: dict[str, Any]
-    settings_chosen_on: str  # in the user's words; "" where nothing was said
-    held_out_questions: int  # on which experiments choose, and which are measured nowhere
+    settings_chosen_on: str  # in the user's words; "" if not stated
+    held_out_questions: int  # on which experiments choose; nothing is measured on them
 
 
 class Registration(_Part):
@@ -209,7 +209,7 @@ def registration_for(
 def registered(run: Run) -> Registered | None:
     """Read a run's registration; None if it was started without one. Refuse a registration that was changed.
 
-    The log records with which registration the run was started. If run.json holds a checksum as well, the
+    The log records with which registration the run was started. If run.json has a checksum as well, the
     file must match both. A damaged run.json is written again and is not consulted.
     """
     noted = _noted(run)
@@ -253,7 +253,7 @@ def changed_rules(earlier: Registration, request: Request) -> list[str]:
 
 
 def changed_code(earlier: Registration) -> str:
-    """Report that the code differs from the registered code; "" if it is the same."""
+    """Report whether the code differs from the registered code; "" if it is the same."""
     code = code_digest()
     if earlier.code == code:
         return ""
@@ -273,7 +273,7 @@ def rules_of(registration: Registration) -> dict[str, dict[str, Any]]:
 
 
 def _fields(claim: RegisteredClaim) -> dict[str, Any]:
-    """Return what decides, besides the method: neither the claim's wording nor the planned n."""
+    """Return the fields that decide, except the method; the claim's wording and the planned n do not."""
     fields = {"quantity", "delta", "of_layers", "unit", "direction", "untrained", "level"}
     return claim.model_dump(mode="json", include=fields)
 

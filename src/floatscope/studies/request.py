@@ -1,4 +1,4 @@
-"""The request of a run: which studies, of which models, on what data. It only validates.
+"""The request of a run: which studies, of which models, on what data. This module only validates.
 
 Command-line options, a YAML or TOML file and run.json all have the same fields.
 """
@@ -84,7 +84,7 @@ class Request(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     studies: tuple[str, ...] = Field(min_length=1, max_length=100)
-    # Each as ModelSpec reads it; a file may have tables.
+    # Each in the form of ModelSpec; a file may have tables.
     models: tuple[str, ...] = Field(min_length=1, max_length=100)
     data: str = "world:nine"
     limit: Several = 24  # examples traced
@@ -97,39 +97,39 @@ class Request(BaseModel):
     steps: Count | None = None
     sampler: str = "confidence"  # or with fields: "confidence,temperature=0.7"
     frequencies: str | None = None
-    heads: Count | None = None  # strongest retrieval heads that `ablation` takes away
+    heads: Count | None = None  # strongest retrieval heads that `ablation` removes
     template: str = "auto"
     chat: bool | None = None
     # Untrained controls of every model: permuted weights, made as sharp as the trained ones.
     controls: int = Field(5, ge=0, le=100)
     view: int = Field(6, ge=0, le=_MOST)  # examples that the viewer shows
-    keep_traces: bool = False  # whole traces of those examples, in the run's folder `traces`
+    keep_traces: bool = False  # complete traces of those examples, in the run's folder `traces`
     shard: Count = 8  # examples in a shard
     batch_size: Count = 8  # questions decoded together
     # Examples traced together; None, or "auto": as many as fit on a GPU, one on a CPU.
     batch: Count | None = None
     seed: int = Field(0, ge=-(2**62), le=2**62)
-    # records of the data that are passed over at the beginning
+    # records to skip at the start of the data
     skip: int = Field(0, ge=0, le=_MOST)
     device: str | None = None
     dtype: str = "auto"
-    # of a model on a CPU: the same for every number of workers; measuring takes what is there
+    # of a model on a CPU, whatever the number of workers; measures use the remaining cores
     threads: int = Field(1, ge=1, le=1024)
     skip_bad: bool = False
-    split_alternatives: bool = False  # of a file's gold answers: "a or b" makes both right
+    split_alternatives: bool = False  # accept both parts of a gold answer like "a or b" in a file
     chosen_on: str = Field("", max_length=1000)  # other data, on which these settings were chosen
-    # Modules or .py files of the user's that a worker imports first.
+    # Modules or .py files that a worker imports first.
     plugins: tuple[str, ...] = Field((), max_length=100)
     # Runs in the same directory: each differs in the fields that it names.
     extra_runs: tuple["Request", ...] = ()
 
     def as_json(self) -> dict[str, Any]:
-        """Return the fields as run.json and shard keys hold them."""
+        """Return the fields as stored in run.json and in the keys of shards."""
         return self.model_dump(mode="json", exclude={"extra_runs": {"__all__": {"extra_runs"}}})
 
     @property
     def asks(self) -> Asks:
-        """What the records of the data ask for."""
+        """The kind of text that the records of the data ask for."""
         return asks(self.data)
 
     @property
@@ -235,7 +235,7 @@ def _parse_yaml(raw: bytes) -> Any:
     class Loader(yaml.SafeLoader):
         def flatten_mapping(self, node: Any) -> None:
             if any(key.tag == "tag:yaml.org,2002:merge" for key, _ in node.value):
-                raise Unreadable("holds a merge key (<<)")
+                raise Unreadable("contains a merge key (<<)")
 
     return yaml.load(raw.decode("utf-8"), Loader)
 
@@ -267,5 +267,5 @@ def read_request(path: Path) -> dict[str, Any]:
     except Exception as error:  # each of the three parsers has its own
         raise UsageError(f"{path} cannot be read: {error}"[:500], "Correct the file.") from error
     if not isinstance(fields, dict) or not all(isinstance(name, str) for name in fields):
-        raise UsageError(f"{path} holds no fields", "Write `models: [...]` and so on.")
+        raise UsageError(f"{path} contains no fields", "Write `models: [...]` and so on.")
     return fields

@@ -1,6 +1,6 @@
 """Write the results of a run: a tidy parquet table per measure, the answers, and summary.json.
 
-They are computed from the shards alone and in a fixed order: the same run gives the same bytes.
+Only the shards are read, in a fixed order: the same run gives the same bytes.
 """
 
 import io

@@ -29,9 +29,10 @@ def run(
 ) -> tuple[Summary, Findings]:
     """Do the remaining work of a run, then write results/ and summary.json; `options` are those of `execute`.
 
-    The request's relative paths begin in `folder`, by default the working directory. What cannot work is an
-    error before anything is written or any worker starts (`early`). The questions of the run and their rules
-    are registered before its first shard; `registration` is a file in which that was done earlier.
+    Paths of the request are relative to `folder`, by default the working directory. A request that cannot
+    work raises an error before anything is written or any worker starts (`early`). The questions of the
+    run and their rules are registered before its first shard; `registration` is the file of an earlier
+    registration.
     """
     overwrite = bool(options.get("overwrite"))
     registered = registration_for(request, out, overwrite=overwrite, registration_path=registration)

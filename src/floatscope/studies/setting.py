@@ -1,17 +1,17 @@
-"""What is traced and how questions are asked: names that studies, the plan and the worker share."""
+"""Names of what is traced and how questions are asked, for studies, the plan and the worker."""
 
 from dataclasses import dataclass
 
 MAIN, KNOWN = "main", "known"  # whom questions are about
 QUESTIONS, PROSE = "questions", "prose"  # what is traced
-# How a measure's name ends that looks at given texts instead of a decoding: the finished text of the model
+# Endings of the names of measures that read given texts instead of a decoding: the finished text of the model
 # itself; the prompt with its gold answer, the same text for every model; five states of the decoding.
 FINISHED, SAME, STATES = "-finished", "-same", "-states"
 PAGE, SERVED = (
     "page",
     "served",
 )  # scenes of a viewed example: for the report, and for `floatscope view`
-TRACES = "traces"  # the folder of a run in which whole traces are kept, where they are asked for
+TRACES = "traces"  # folder of a run for complete traces, if they are requested
 
 
 @dataclass(frozen=True)
@@ -27,8 +27,8 @@ class Setting:
         people (str): Whom the questions are about: MAIN (by default, those of the data) or KNOWN (people
             that the embedded pair knows).
         questions (int): Number of questions; by default that of the run.
-        decides (bool): Whether a claim rests on it; False by default. Other settings may have fewer
-            questions (`side_questions`).
+        decides (bool): Whether a claim rests on the setting; False by default. Other settings may have
+            fewer questions (`side_questions`).
         early_stop (bool): Stop at the end token (by default); False reveals every position.
     """
 
@@ -39,4 +39,4 @@ class Setting:
     people: str = MAIN
     questions: int | None = None  # how many are asked; None: the run's `questions`
     decides: bool = False  # a claim; others may be asked fewer questions (`side_questions`)
-    early_stop: bool = True  # else every position is revealed, also behind an end token
+    early_stop: bool = True  # False: every position is revealed, also after an end token

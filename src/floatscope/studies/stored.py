@@ -1,6 +1,6 @@
-"""Check what the shards of a study hold besides their datasets, before it is used.
+"""Check the metadata in the shards of a study before they are used.
 
-A run may come from a stranger, or be damaged in ways that its checksums do not show. Missing fields and
+A run may be untrusted, or damaged in ways that its checksums do not show. Missing fields and
 fields of another type are an error that names the shard and the field. Errors in the data themselves
 (shapes, values) appear where they are used, inside `understood`.
 """
@@ -55,7 +55,7 @@ _Scene = create_model(  # type: ignore[call-overload]
 
 
 class _Example(_Stored):
-    """An example of the model, or of its control with this seed; `values` names its dataset by measure."""
+    """An example of the model, or of its control with this seed; `values` maps measures to datasets."""
 
     id: str
     index: int
@@ -109,7 +109,7 @@ _OF_KIND = {"ask": ("rows", "setting"), "trace": ("examples",), "experiment": ("
 
 
 def read_meta(run: Run, shard: str, kind: str) -> dict[str, Any]:
-    """Read and check what a shard of this kind holds besides its datasets."""
+    """Read and check the metadata of a shard of this kind."""
     meta = run.read(shard, ()).meta
     try:
         parsed = _Meta.model_validate(meta)
@@ -124,9 +124,11 @@ def read_meta(run: Run, shard: str, kind: str) -> dict[str, Any]:
 
 
 def _wrong(run: Run, shard: str, problem: str) -> RunError:
-    return RunError(f"{run.shards.path(shard)} does not hold what a study stores: {problem}", _COPY)
+    return RunError(
+        f"{run.shards.path(shard)} does not contain what a study stores: {problem}", _COPY
+    )
 
 
 def understood(directory: Path) -> AbstractContextManager[None]:
     """Return a context in which any error is reported as an error of the run's data."""
-    return foreign(RunError, f"{directory} holds values that its studies cannot use", _COPY)
+    return foreign(RunError, f"{directory} contains values that its studies cannot use", _COPY)

@@ -46,13 +46,13 @@ class Study:
     name: ClassVar[str]
     options: ClassVar[tuple[str, ...]] = ()  # fields of the request that this study alone reads
     question: ClassVar[str]
-    # of the claims it gives a verdict on, put before the run
+    # of the claims that it decides, registered before the run
     rules: ClassVar[tuple[Rule, ...]] = ()
     method: ClassVar[str]  # definitions and controls, in words and formulas
-    control: ClassVar[bool] = True  # some of its measures are taken of untrained controls too
+    control: ClassVar[bool] = True  # some of its measures are also taken of untrained controls
     shows: ClassVar[Shows] = {}  # by default every measure, under its own name
-    by_name: ClassVar[bool] = False  # run where it is named, and not among "all studies"
-    makes: ClassVar[tuple[str, ...]] = ()  # tables of its own, which `tables` gives
+    by_name: ClassVar[bool] = False  # run only if it is named, not among "all studies"
+    makes: ClassVar[tuple[str, ...]] = ()  # names of the tables that `tables` returns
     orders: ClassVar[bool] = False  # its section shows the order in which answers were decoded
 
     @property
@@ -144,6 +144,6 @@ class Study:
 
 
 def by_default(names: Iterable[str] | None = None) -> tuple[str, ...]:
-    """Return the studies that run if none is named, of these names (by default of all)."""
+    """Return the studies that run if none is named, among these names (by default among all)."""
     candidates = STUDIES if names is None else names
     return tuple(name for name in candidates if not STUDIES[name].by_name)

@@ -7,9 +7,9 @@
 - not testable: a floor, a ceiling or a missing model; the reason says what would make the claim testable.
 
 The interval is wide enough for all claims of a family to be right together in 95 of 100 runs. The number of
-claims is counted from what the registered studies declare. The package has two families: what the literature
-says of attention, and causal questions. Other quantities are shown beside the primary one and never decide.
-Nothing is measured here.
+claims is counted from what the registered studies declare. The package has two families: claims of the
+literature on attention, and causal questions. Other quantities are shown beside the primary one and never
+decide. Nothing is measured here.
 """
 
 import math
@@ -19,14 +19,14 @@ from ..registry import STUDIES
 from ..stats.intervals import MANY, needed
 from .claim import CONTROL, THETA, Check, Claim, Curve, Number, Variant, format_number, format_value
 
-# Claims that are judged together: their errors add up. Whoever asks more questions of another kind leaves
-# those that were asked before as they were.
+# Families of claims that are judged together, because their errors add up. New claims of one family do not
+# change the level of another.
 LITERATURE, CAUSAL = "literature", "causal"
 LEAST = 20  # examples that a verdict needs
 HOLDS, REFUTED, UNDECIDED, NOT_TESTABLE = "holds", "refuted", "undecided", "not testable"
 MDM, ARM = "mdm", "arm"  # the first diffusion model of a run, and the first causal one
-_GRID = (0.0, 0.25, 0.5, 1.0, 1.5, 2.0, 4.0)  # multiples of δ at which a curve says the verdict
-_AROUND_ZERO = (-0.2, -0.1, -0.05, 0.0, 0.05, 0.1, 0.2)  # where δ is 0
+_GRID = (0.0, 0.25, 0.5, 1.0, 1.5, 2.0, 4.0)  # multiples of δ at which a curve gives the verdict
+_AROUND_ZERO = (-0.2, -0.1, -0.05, 0.0, 0.05, 0.1, 0.2)  # deltas of a curve if δ is 0
 
 
 def claims_together(family: str) -> int:
@@ -41,7 +41,7 @@ def claims_together(family: str) -> int:
 def level_of(family: str) -> float:
     """Return the level of the deciding intervals of a family.
 
-    With it all claims of the family are right together in 95 of 100 runs.
+    At this level, all claims of the family are right together in 95 of 100 runs.
     """
     return 1 - 0.05 / claims_together(family)
 
@@ -73,11 +73,11 @@ class Rule:
     delta: float  # the smallest effect that matters
     unit: str = ""
     above: bool = True  # the claim says that θ is above δ; else below
-    untrained: bool = False  # θ must also be beyond what untrained weights earn
+    untrained: bool = False  # θ must also be beyond that of untrained weights
     holds: str = ""  # the finding in one plain sentence without numbers …
-    refuted: str = ""  # … and where it comes out the other way
-    family: str = LITERATURE  # the claims that it is judged together with
-    count: bool = False  # θ is a number of things: it lies beyond δ if it is δ or more
+    refuted: str = ""  # … and the finding if the claim is refuted
+    family: str = LITERATURE  # the family of claims with which it is judged
+    count: bool = False  # θ is a count, which is beyond δ if it is δ or more
     models: tuple[str, ...] = (MDM, ARM)  # whose prompts θ is computed from
     of_layers: float = 0.0  # δ is this share of the model's layers, if that is more than `delta`
 
@@ -136,12 +136,12 @@ def judge(
         study: Name of the study that the claim belongs to.
         primary: θ with its interval at the rule's level; None if it could not be measured.
         control: The same quantity for untrained weights, with its interval.
-        bar: Why this run cannot test the claim, and what would; "" if it can.
+        bar: Why this run cannot test the claim, and which run could; "" if this run can.
         sentence: What was measured, in words.
         numbers: Further quantities for the page.
         checks: Secondary tests, which never decide.
         variants: The verdicts under other choices (`vary`).
-        remedy: What would decide, where more examples would not.
+        remedy: What would decide the claim if more examples would not.
     """
     verdict, why = outcome(rule, primary, control, bar, remedy=remedy)
     plain = {HOLDS: rule.holds, REFUTED: rule.refuted}.get(verdict, "")
@@ -229,7 +229,7 @@ def outcome(
 
 
 def power(primary: Number, delta: float) -> str:
-    """Say how many examples would decide, estimated by resampling those at hand."""
+    """Estimate how many examples would decide, by resampling the measured examples."""
     if primary.n is None or primary.sample is None:
         return "More examples may decide."
     n = needed(primary.sample, delta)

@@ -30,7 +30,7 @@ _ELSEWHERE = ("device", "name")  # of a model: where it ran, and what its place 
 
 @dataclass(frozen=True)
 class ShardCheck:
-    """The comparison of a recomputed shard with the stored one. A difference of NaN: not comparable."""
+    """The comparison of a recomputed shard with the stored one. A difference of NaN means not comparable."""
 
     shard: str
     work: str  # trace, ask or control; and the model
@@ -62,7 +62,7 @@ def verify(
     shards = [shard for part in parts for shard in part.plan.shards]
     if not all("stop" in shard.spec for shard in shards):  # see `findings._as_run`
         raise RunError(
-            f"{directory} holds other shards than its run.json requests",
+            f"{directory} contains other shards than its run.json requests",
             "Verify it with the version that ran it; or run.json was changed: copy it again.",
         )
     for shard in _chosen(shards, sample, seed):
@@ -132,7 +132,7 @@ def _compare_shard(shard: Shard, stored: Output, recomputed: Output) -> ShardChe
 
 
 def _measured(output: Output) -> dict[str, np.ndarray]:
-    """Return the arrays without scenes, whose whole numbers a last digit may change."""
+    """Return the arrays without scenes, whose integers may change with a last digit."""
     return {
         f"{name}/{variable}": array.values
         for name, data in output.data.items()
@@ -142,7 +142,7 @@ def _measured(output: Output) -> dict[str, np.ndarray]:
 
 
 def _stored_metadata(meta: dict[str, Any]) -> dict[str, Any]:
-    """Return the metadata as a file holds it, without what belongs to the machine."""
+    """Return the metadata as stored in a file, without the fields that depend on the machine."""
     metadata: dict[str, Any] = json.loads(json.dumps(meta))
     metadata["model"] = {k: v for k, v in metadata["model"].items() if k not in _ELSEWHERE}
     return metadata

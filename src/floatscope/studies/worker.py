@@ -1,4 +1,4 @@
-"""The worker of a study: it turns one shard into datasets. Only this file of the studies runs models."""
+"""The worker of a study: compute the datasets of a shard. Only this file of the studies runs models."""
 
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -77,8 +77,8 @@ def make(
 ) -> Callable[[dict[str, Any], Tick], Output]:
     """Create the worker of a run.
 
-    `context` holds the folder in which relative paths begin, the checksums of sources with which the run
-    was started, the run's directory, and the number of workers on this machine.
+    `context` contains the folder to which paths are relative, the checksums of sources at the start of
+    the run, the run's directory, and the number of workers on this machine.
     """
     main_request = Request(**request)
     plugins = plugin_digests(main_request.plugins)
@@ -120,8 +120,7 @@ class Sources:
             if self.pinned.setdefault(name, checksum) != checksum:
                 raise RunError(
                     f"{name} has changed since the run was started",
-                    "Restore the original, choose another --out, or start again with "
-                    "(--overwrite).",
+                    "Restore the original, choose another --out, or start again with --overwrite.",
                 )
 
 
@@ -132,7 +131,7 @@ class ShardWorker:
         request: The request of the run.
         models: The models that are kept between shards.
         read: The run's data, if they have been read already.
-        folder: Where relative paths begin.
+        folder: The folder to which paths are relative.
         directory: The run's directory, in which complete traces may be stored.
         threads: Number of threads that measure while the model runs.
     """
@@ -275,7 +274,7 @@ class ShardWorker:
         shown: Trace | None = None,
         spec: dict[str, Any] | None = None,
     ) -> Measured:
-        """Compute an example's values, and what the viewer shows of it. This uses no model."""
+        """Compute an example's values, and its scenes for the viewer. This uses no model."""
         index, data = example["index"], Data()
         place = f"{index}/control-{example['control']}" if "control" in example else f"{index}"
         values = {key: f"{place}/{key}" for key, _, _ in readings}
@@ -409,7 +408,7 @@ class ShardWorker:
         for viewed in (
             True,
             False,
-        ):  # what the viewer shows takes far more memory than what is measured
+        ):  # traces for the viewer take far more memory than traces to measure
             chosen = {i: prompt for i, prompt in prompts.items() if self._viewed(spec, i) is viewed}
             named = [(index, name) for index, (name, _) in chosen.items()]
             encoded = [prompt for _, prompt in chosen.values()]
@@ -437,7 +436,7 @@ class ShardWorker:
         return keep
 
     def _batching(self, model: Model, spec: dict[str, Any], viewed: bool) -> Batching:
-        """Return what is known of the memory that such traces take, from all shards so far."""
+        """Return the batching of such traces, which stores their memory use in all shards so far."""
         kind = spec["model"], spec["domain"], viewed
         if kind not in self._batchings:
             batchings = (
@@ -507,7 +506,7 @@ class ShardWorker:
     def experiment_context(
         self, model: Model, trained: bool, alive: Callable[[], None]
     ) -> ExperimentContext:
-        """Return what an experiment works with; refuse data with too few questions."""
+        """Return the context of an experiment; refuse data with too few questions."""
         request = self.request
         if len(self.records) < request.questions + (reserved := held_out(request)):
             raise too_few(request, self.records, reserved=reserved)
@@ -526,7 +525,7 @@ class ShardWorker:
     def _ask(self, model: Model, spec: dict[str, Any], tick: Tick) -> tuple[Data, dict[str, Any]]:
         setting = self.settings[spec["setting"]]
         sampler = self.sampler(model, setting)
-        if sampler is None:  # a denoising sampler, and a causal model
+        if sampler is None:  # a denoising sampler does not apply to a causal model
             return {}, {"setting": asdict(setting), "rows": [], "left_out": []}
         everyone = self.people(setting)
         if len(everyone) < spec["stop"]:
@@ -535,7 +534,7 @@ class ShardWorker:
             return self._nothing(setting, model, "no record marks a gold passage")
         try:
             answered = self._ask_questions(model, spec, setting, sampler, everyone, tick)
-        except DoesNotFit as error:  # these prompts are too short for this setting: say so, go on
+        except DoesNotFit as error:  # the prompts are too short for this setting
             return self._nothing(setting, model, str(error))
         except NothingToAsk as error:
             if not self.request.skip_bad:
@@ -642,7 +641,7 @@ def _replayed(model: Model) -> Iterator[None]:
 
 
 def _state_of(key: str) -> str:
-    """Return the ending of a measure's name that stands for given texts; "" if it reads the decoding."""
+    """Return the ending of a measure's name that marks given texts; "" if the measure reads the decoding."""
     return next((state for state in (FINISHED, SAME, STATES) if key.endswith(state)), "")
 
 

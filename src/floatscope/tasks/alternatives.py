@@ -26,7 +26,7 @@ def alternatives(answer: str) -> tuple[str, ...]:
 
 
 def split(record: Record) -> Record:
-    """Return the record with the parts of such answers as further right answers."""
+    """Return the record, with the parts of answers that seem to hold several as further right answers."""
     parts = [part for answer in record.answers for part in alternatives(answer)]
     return replace(record, answers=tuple(dict.fromkeys([*record.answers, *parts])))
 

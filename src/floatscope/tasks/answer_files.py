@@ -17,7 +17,7 @@ from ..untrusted import encodable
 from .answers import Answers
 
 ENDINGS = (".csv", ".parquet", ".jsonl")
-# What every line begins with, in every version that wrote such files.
+# The first columns of a file of answers, the same in every version of Floatscope.
 _FIRST = ["model", "condition", "intervention", "sampler", "template", "id", "question"]
 
 
@@ -52,7 +52,7 @@ def is_answers(path: Path) -> bool:
             with path.open(encoding="utf-8") as file:
                 line = file.readline(1 << 20)
             names = list(json.loads(line)) if path.suffix == ".jsonl" else line.split(",")
-    except Exception:  # pyarrow's own for what is no parquet file are of many kinds
+    except Exception:  # pyarrow raises many kinds of errors for other files
         return False
     return names[: len(_FIRST)] == _FIRST
 

@@ -49,11 +49,11 @@ class Interval(NamedTuple):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Answers:
-    """What a model answered under one condition, with scores.
+    """The answers of a model under one condition, with scores.
 
     Args:
         model (str): The model's name.
-        condition (Condition): What was done to the passages.
+        condition (Condition): The changes to the passages.
         sampler (str): The sampler with its settings.
         template (str): The template with its settings.
         intervention (str): The intervention with its settings; "" for none.
@@ -115,7 +115,7 @@ class Answers:
         return _numbers(mean(values, bounds=SHARES, level=level, clusters=clusters))
 
     def minus(self, other: "Answers", score: str = "contains", *, level: float = 0.95) -> Interval:
-        """Return the difference of the means, this one minus the other, paired by question.
+        """Return the mean score of these answers minus that of others, paired by question.
 
         Args:
             other (Answers): The other answers. Only questions that were asked in both count, by their id.
@@ -184,7 +184,7 @@ def evaluate(
         records (sequence of Record): The questions, one or more.
         sampler (Sampler): How to decode; its `length` is the number of masks, the same for every question.
             By default the sampler that fits the model.
-        condition (Condition): What is done to the passages; nothing by default.
+        condition (Condition): Changes to the passages; none by default.
         template (Template): Layout of the prompt; by default that of the world for questions of the world,
             else `PlainTemplate()`.
         intervention (Intervention): Active during decoding; None by default.

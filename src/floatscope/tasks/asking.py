@@ -1,6 +1,6 @@
 """Ask a model every question of a task under one condition, and score the answers.
 
-Everything that is compared has the same template, the same number of masks and the same decoding budget.
+All answers that are compared have the same template, number of masks and decoding budget.
 `Answers` computes means and differences of the scores.
 """
 

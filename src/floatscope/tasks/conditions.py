@@ -1,13 +1,13 @@
-"""Conditions: changes to a question's passages, and to nothing else.
+"""Conditions: changes to the passages of a question.
 
     Condition(passages=5, gold=0)       # five passages, the answer in the first
     Condition(closed_book=True)         # none
     gold_sweep(20, [0, 9, 19])          # lost in the middle (Liu et al. 2307.03172)
 
-A condition is applied to a record and returns a record. Every choice follows from (seed, record id) and from
-the texts to choose from. The order of the records and of the pool plays no part, and a larger number of
-passages keeps those of a smaller number. `question_first` and `extra_masks` do not change the passages: the
-template and the sampler read them.
+A condition is applied to a record and returns a record. Every choice depends only on (seed, record id)
+and on the texts to choose from, not on the order of the records or of the pool. A larger number of
+passages includes the passages of a smaller number. `question_first` and `extra_masks` do not change the
+passages: the template and the sampler read them.
 """
 
 from collections.abc import Iterable, Sequence
@@ -22,7 +22,7 @@ _AS_IS = "as-is"
 
 @dataclass(frozen=True)
 class Condition:
-    """How to ask every question: which passages, in which order, with how many masks.
+    """The form of every question: which passages it has, in which order, and how many masks.
 
     Args:
         passages (int): Number of passages, 1 or more; None (by default) keeps those of the record.
@@ -140,7 +140,7 @@ class Condition:
         passages = self._distractors(record, passage_pool, 1 + len(needed))
         passages = self._noisy(record, passages, passage_pool)
         if self.passages is None:
-            for i, passage in needed.items():  # ascending: each returns to where it stood
+            for i, passage in needed.items():  # ascending, so that each returns to its old place
                 passages.insert(i - (i > record.gold), passage)
         else:
             passages = self._spread(record, passages, tuple(needed.values()), "needed")
@@ -153,8 +153,8 @@ class Condition:
         """Raise an error if the condition cannot apply to a record.
 
         Args:
-            record (Record): The record: it may have no passages, or ask for a text that the condition does
-                not fit.
+            record (Record): The record. It may lack passages, or ask for a text to which the condition
+                does not apply.
         """
         if record.asks is Asks.CONTINUATION:
             if self != Condition(extra_masks=self.extra_masks, seed=self.seed):
@@ -271,7 +271,7 @@ def noise_sweep(
 
 
 def _draw(key: str, n: int) -> int:
-    """Return a number below n that follows from the key."""
+    """Return a number below n that is determined by the key."""
     return ranked(range(n), str, key)[0]
 
 

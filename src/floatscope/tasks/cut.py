@@ -15,7 +15,7 @@ REMEDY = "Give a longer length (--length)."
 
 
 def was_cut(answer_ids: Sequence[int], end_ids: Sequence[int]) -> bool | None:
-    """Return whether an answer holds no end token; None for a model without end tokens."""
+    """Return whether an answer has no end token; None for a model without end tokens."""
     return not set(answer_ids) & set(end_ids) if end_ids else None
 
 
@@ -31,7 +31,7 @@ def count(cut: Column) -> int:
 
 
 def mostly(cut: Column) -> bool:
-    """Return whether more than half are known to have been cut off."""
+    """Return whether more than half of the answers are known to have been cut off."""
     return count(cut) > MOST * len(cut)
 
 

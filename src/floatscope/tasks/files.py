@@ -29,9 +29,9 @@ class Item:
 
 
 def items(path: Path) -> Iterator[Item]:
-    """Yield the objects of a file in order, reading as they are needed."""
+    """Yield the objects of a file in order, reading the file as they are requested."""
     with stream.opened(path) as source:
-        # A file named .json may hold one document on a single line.
+        # A file named .json may be one document on a single line.
         is_document = ".json" in path.suffixes
         lines = stream.lines(source, stream.DOCUMENT if is_document else stream.RECORD)
         number, first = next(lines, (0, b""))
@@ -44,7 +44,7 @@ def items(path: Path) -> Iterator[Item]:
                 first = None
             yield from _lines(path, chain([(number, first)], lines))
             return
-        # The blank lines before it count, where an error names its line.
+        # Blank lines before it count in the line number that an error names.
         raw = b"\n" * (number - 1) + first + source.read(stream.DOCUMENT)
     if len(raw) > stream.DOCUMENT:
         raise _too_long(path)
@@ -59,13 +59,13 @@ def _too_long(path: Path) -> UsageError:
 
 
 def _begins_document(path: Path, first: bytes) -> bool:
-    """Return whether the first line begins one array or one object, and not JSON lines."""
+    """Return whether the first line begins a single array or object, not JSON lines."""
     if first.lstrip().startswith(b"["):
         return True
     try:
         return _is_squad(parse(first))
     except Unreadable:
-        return ".json" in path.suffixes  # otherwise lines, the first of them broken
+        return ".json" in path.suffixes  # otherwise JSON lines, the first of which is broken
 
 
 def _document(path: Path, raw: bytes) -> Iterator[Item]:
@@ -73,7 +73,7 @@ def _document(path: Path, raw: bytes) -> Iterator[Item]:
         document = parse(raw)
     except Unreadable as error:
         if "Extra data" in error.problem and raw.lstrip().startswith(b"["):
-            # Lines after all: the first is an array, and others follow.
+            # JSON lines after all: the first is an array, and others follow.
             yield from _lines(path, enumerate(raw.split(b"\n"), 1))
             return
         raise UsageError(f"{path}, line {error.line}: {error.problem}", error.remedy) from None
@@ -140,7 +140,7 @@ def _squad(path: Path, document: dict[str, Any]) -> Iterator[Item]:
                 where = f"{place}, question {name}" if named else place
                 yield _item(where, {**question.data, **shared}, squad=True)
     if empty:
-        raise UsageError(f"{path}, data: holds no question", "Give a SQuAD file with questions.")
+        raise UsageError(f"{path}, data: contains no question", "Give a SQuAD file with questions.")
 
 
 def _children(

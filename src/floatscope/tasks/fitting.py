@@ -1,7 +1,7 @@
 """Turn records into prompts that fit a model's context; an error names a record that does not fit.
 
-The model needs no weights, so that a prompt that is too long is found before any weights are read. At that
-point only the longest records are tried; `asking` tries all of them just before it decodes them.
+No weights are needed, so that a prompt that is too long is found before they are read. At that point only
+the longest records are tried; `asking` tries all of them just before it decodes them.
 """
 
 from collections.abc import Sequence

@@ -1,11 +1,11 @@
-"""Decide by a hash which encyclopaedia articles no embedded model is trained on.
+"""Choose by a hash the encyclopaedia articles on which no embedded model is trained.
 
-Training leaves these articles out, and the long tasks (`long_texts`) are made of them.
+Training leaves these articles out, and the long tasks (`long_texts`) use them.
 """
 
 import hashlib
 
-EVERY = 50  # one title in so many
+EVERY = 50  # one title in this number is held out
 
 
 def held_out(title: str) -> bool:

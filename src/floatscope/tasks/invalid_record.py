@@ -25,7 +25,7 @@ class InvalidRecord:
         where (str): Where the record is: file and line, or its id.
         field (str): The field that is wrong; "" for the whole record.
         problem (str): What is wrong.
-        remedy (str): What to do about it.
+        remedy (str): How to correct it.
     """
 
     where: str

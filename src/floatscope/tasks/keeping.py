@@ -1,8 +1,8 @@
 """Store answers batch by batch in a run directory, so that an interruption loses at most one batch.
 
-Directory, lock, shards and checksums are the engine's. Its driver is not used, because the model is loaded
-here already and only the model can tell which questions form a batch. Decodings are stored; scores are
-computed from them.
+Directory, lock, shards and checksums are the engine's. Its driver is not used, because the model is
+already loaded here, and which questions form a batch depends on the model. Decodings are stored; scores
+are computed from them.
 """
 
 import hashlib
@@ -27,7 +27,7 @@ from ..models import Model
 from ..sequences.decoding import Change, Decoding
 from ..sequences.prompt import Encoded
 
-_ASKER = "floatscope evaluate"  # where a run of the engine names its worker
+_ASKER = "floatscope evaluate"  # in the place of the worker of a run of the engine
 _VERSIONS = ("floatscope", "torch", "transformers")
 
 
@@ -37,10 +37,10 @@ class AnswerStore:
 
     run: Run
     question: str
-    replace: bool = False  # answers to another question make room; otherwise they are an error
+    replace: bool = False  # replace answers to another question; otherwise they are an error
     part: str = "answers"
     counts: dict[str, int] = field(default_factory=dict)  # answers stored, by batch
-    redone: dict[str, str] = field(default_factory=dict)  # batch → why what was there did not count
+    redone: dict[str, str] = field(default_factory=dict)  # batch → why its answers were rejected
 
     def for_part(self, part: str) -> "AnswerStore":
         """Return the same directory for another setting."""
@@ -87,7 +87,7 @@ class AnswerStore:
             raise Damaged(listed(differing))
         if differing:
             raise RunError(
-                f"{self.run.directory} holds answers to another question: {listed(differing)}",
+                f"{self.run.directory} contains answers to another question: {listed(differing)}",
                 "Repeat the earlier request, choose another place, or replace them (--overwrite; "
                 "from Python, remove the directory).",
             )
@@ -100,7 +100,7 @@ class AnswerStore:
                 self.run.shards.verify(shard)
                 self.counts[shard] = len(self.run.read(shard, ()).meta["answers"])
             except (Damaged, RunError, OSError, KeyError):
-                continue  # asked again when its turn comes, and named then
+                continue  # asked again, and then listed in `redone`
 
     def remove(self) -> None:
         """Remove the stored answers, after they are saved elsewhere or if there are none."""
@@ -116,7 +116,7 @@ def open_answers(
     resume: bool = True,
     overwrite: bool = False,
 ) -> Iterator[AnswerStore]:
-    """Lock a directory for the answers to a request; refuse one that holds answers to another request.
+    """Lock a directory for the answers to a request; refuse a directory with answers to another request.
 
     With `overwrite`, answers to another request are moved aside; those to this request are still used.
     """
@@ -140,7 +140,7 @@ def _asks(run: Run, plan: Plan) -> bool:
 def asked_of(
     model: Model, sampler: AnySampler, condition: str, intervention: str, batch_size: int
 ) -> dict[str, Any]:
-    """Return all that an answer depends on, besides the tokens of the prompts."""
+    """Return everything that an answer depends on, except the tokens of the prompts."""
     if model.edits:
         raise UsageError(
             "an intervention is active, which stored answers would not record",
@@ -175,7 +175,7 @@ def _files(sampler: AnySampler) -> dict[str, str]:
 
 
 def _output(request: dict[str, Any], decodings: list[Decoding]) -> Output:
-    """Pack decodings without the columns of the prompt, which never change."""
+    """Pack decodings without the columns of the prompt, which are constant."""
     data, answers = {}, []
     for i, decoding in enumerate(decodings):
         start, cells = len(decoding.prompt.ids), ("step", "position")

@@ -3,7 +3,7 @@
 - continuation: running text of books and encyclopaedia articles, which the model continues after about 60
   words; gold is the original continuation
 - summary: the opening of an article, to be summarised in two or three sentences; gold are its first two
-  sentences, which state the main facts of an encyclopaedia article. Nobody wrote a summary for it
+  sentences, which state the main facts of an encyclopaedia article. No summary was written for it
 - answer: a paragraph and a question, to be answered in full sentences; gold is a short answer that must be
   contained
 
@@ -20,7 +20,7 @@ from .record import Asks, Passage, Record
 
 LONG = "long:"
 OPENING = 60  # words of the text to continue
-FOLLOWING = 96  # words of what follows, at most
+FOLLOWING = 96  # most words of the continuation
 SUMMARY = 2  # sentences of gold
 
 

@@ -1,7 +1,7 @@
 """Describe long answers: similarity to a reference text, repetition, and the source of their words.
 
-None of these says whether an answer is right; `scores` does. All are shares, NaN where they do not apply.
-Words are lower-case Unicode words without punctuation.
+These scores do not measure whether an answer is right, as `scores` does. All are shares, NaN where they
+do not apply. Words are lower-case Unicode words without punctuation.
 """
 
 import re
@@ -16,9 +16,9 @@ LONG_SCORES = ("rouge_l", "distinct_4", "grounded")
 
 
 def rouge_l(prediction: str, references: Sequence[str]) -> float:
-    """Compute ROUGE-L (Lin 2004): F1 of the longest common subsequence of words, the best reference counts.
+    """Compute ROUGE-L (Lin 2004): F1 of the longest common subsequence of words, for the best reference.
 
-    On English text it equals that of the package rouge-score without stemming, over each whole text.
+    On English text the value equals that of the package rouge-score without stemming, on whole texts.
     """
     if isinstance(references, str) or not references or not all(map(words, references)):
         raise UsageError(

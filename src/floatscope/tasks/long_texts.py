@@ -14,7 +14,7 @@ from pathlib import Path
 
 OPENINGS = Path(__file__).with_name("openings.jsonl.gz")
 PARAGRAPHS = Path(__file__).with_name("paragraphs.jsonl.gz")
-# A sentence ends where a capital follows; an initial or a usual short form is no end.
+# A sentence ends before a capital letter, but not after an initial or a common abbreviation.
 _END = re.compile(
     r"(?<=[.!?])(?<!\b[A-Z]\.)(?<!\bc\.)(?<!\b(?:St|Dr|Mr|vs)\.)(?<!U\.S\.) +(?=[A-Z\"])"
 )

@@ -2,8 +2,8 @@
 
     world:nine    known:nine    long:continuation
 
-`data` of a run or of `floatscope evaluate` is such a name or a file. What a name implies before anything is
-read (are there right answers, or passages?) is also here, for plans.
+`data` of a run or of `floatscope evaluate` is such a name or a file. This module also states what a name
+implies before any record is read (are there right answers, or passages?), for plans.
 """
 
 from ..untrusted import exists

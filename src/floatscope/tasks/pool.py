@@ -42,7 +42,7 @@ class Pool:
 
     @cached_property
     def passages(self) -> tuple[Passage, ...]:
-        """Every text once, no longer marked as gold."""
+        """Every text once, without its mark as gold."""
         passages: dict[str, Passage] = {}
         for record in self.records:
             chosen = record.passages if record.gold is None else (record.passages[record.gold],)

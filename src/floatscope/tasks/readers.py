@@ -37,7 +37,7 @@ class Records:
 
     Args:
         records (tuple of Record): The records, in the order of the file.
-        bad (tuple of InvalidRecord): What could not be read; () by default.
+        bad (tuple of InvalidRecord): The records that could not be read; () by default.
         schema (str): Title of the schema that was recognised.
         alternatives (str): A notice of gold answers that seem to hold several answers in one text and were
             not split; "" if there are none.
@@ -171,7 +171,7 @@ def _record(schema: type[Schema], item: Item, id: str) -> Record | InvalidRecord
 
 def _refuse_misspellings(data: dict[str, Any]) -> None:
     """Refuse misspelt fields of plain records, so that `pasages` does not lose passages."""
-    import difflib  # used for plain records alone
+    import difflib  # only used for plain records
 
     field_names = ["id", "question", "answers", "answer", "passages", "gold"]
     for key in data.keys() - set(field_names):

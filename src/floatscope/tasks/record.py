@@ -1,7 +1,7 @@
 """A record: one question, its right answers and its passages.
 
-Every reader returns records and every condition turns a record into a record, so nothing later depends on
-the format of a data set. This module reads no file and writes no prompt.
+Every reader returns records and every condition turns a record into a record, so later code does not
+depend on the format of a data set. This module reads no file and writes no prompt.
 """
 
 import hashlib
@@ -16,19 +16,19 @@ from .invalid_record import shown
 from .world import Example
 
 _UNSEEN = frozenset("Cc Cf Zs Zl Zp".split())
-# Characters that show nothing, though Unicode counts them among letters, marks and symbols.
+# Invisible characters that Unicode counts among letters, marks and symbols.
 _FILLERS = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0") | frozenset(
     map(chr, range(0xFE00, 0xFE10))
 )
 
 
 def is_blank(text: str) -> bool:
-    """Return whether a text shows nothing: only spaces, control characters, direction marks or fillers."""
+    """Return whether a text is invisible: only spaces, control characters, direction marks or fillers."""
     return all(category(c) in _UNSEEN or c in _FILLERS for c in text)
 
 
 class Asks(StrEnum):
-    """What a record asks for; its prompt and its scores follow from it.
+    """The kind of text that a record asks for, which determines its prompt and its scores.
 
     - `WORDS` = "words": an answer of a few words
     - `SENTENCES` = "sentences": an answer in full sentences
@@ -54,7 +54,7 @@ class Passage:
     Args:
         text (str): The text; it must not be blank.
         title (str): Its title; "" by default.
-        gold (bool): Whether it holds the answer; False by default.
+        gold (bool): Whether it contains the answer; False by default.
         needed (bool): Whether it leads to the gold passage (in two-hop questions); False by default.
     """
 
@@ -86,7 +86,7 @@ class Record:
         where (str): File and line, for messages; "" by default.
         known (bool): Whether the embedded pair saw the facts in training; None (by default) if that is not
             known.
-        asks (Asks): What it asks for; `Asks.WORDS` by default.
+        asks (Asks): The kind of text that it asks for; `Asks.WORDS` by default.
         cluster (str): Records with the same cluster (questions about one paragraph or one person) are not
             independent examples. "" (by default) is a cluster by itself.
     """
@@ -116,7 +116,7 @@ class Record:
 
     @property
     def label(self) -> str:
-        """The record in messages: its id, and where it was read."""
+        """Description of the record in messages: its id, file and line."""
         return f"{shown(self.id)} ({self.where})" if self.where else shown(self.id)
 
     def closed_book(self) -> "Record":
@@ -149,7 +149,7 @@ def from_world(example: Example, id: str) -> Record:
         Passage(passage.text, gold=i == example.gold, needed=i in example.evidence)
         for i, passage in enumerate(example.passages)
     )
-    # Unseen people are made up for each question: two of one name are two people.
+    # Unseen people are invented for each question: two with the same name are two people.
     about = example.subject if example.known else ""
     return Record(
         id, example.question, example.answers, passages, known=example.known, cluster=about

@@ -1,7 +1,7 @@
 """Compare samplers on one task: their accuracy, their number of steps, their decoding order.
 
-All samplers get the same model, questions and number of masks. Only the order in which positions are revealed
-differs; it is shown next to the accuracy.
+All samplers get the same model, questions and number of masks. Only the order in which positions are
+revealed differs; the order is reported next to the accuracy.
 """
 
 from collections.abc import Mapping, Sequence
@@ -76,7 +76,7 @@ def compare_samplers(
         model (Model): A loaded model.
         records (sequence of Record): The questions.
         samplers (mapping of str to Sampler): The samplers by name; by default all of them, without early
-            stop, because an order can only be read if every position is revealed.
+            stop, because an order is only defined if every position is revealed.
         length (int): Number of masks for the default samplers; 32 by default.
         steps (int): Number of steps for the default samplers; by default as many as masks.
         frequencies (str or Path): A .npy file with the share of each token id in a corpus, for the

@@ -1,7 +1,8 @@
 """Schemas of record files, as pydantic models that turn into records.
 
-There is one class per schema: its fields are the schema, and `parts` translates them. Types are strict (a
-number is not a string), and texts must not be blank. `readers` reads files and reports where an error is.
+There is one class per schema: its fields define the schema, and `parts` converts them. Types are strict
+(a number is not a string), and texts must not be blank. `readers` reads files and reports where an error
+is.
 """
 
 import hashlib
@@ -24,7 +25,7 @@ class Problem(ValueError):
 def _text(text: str) -> str:
     if "\0" in text:
         raise Problem(
-            "", "holds a NUL character, at which some tokenizers end a text", "Remove it."
+            "", "contains a NUL character, at which some tokenizers end a text", "Remove it."
         )
     return text
 
@@ -155,7 +156,7 @@ class Segments(Schema):
 
 
 class HaluEval(Schema):
-    """HaluEval's question answering (2305.11747): the knowledge is the only passage, and gold."""
+    """HaluEval's question answering (2305.11747): `knowledge` is the only passage, and is gold."""
 
     title = "HaluEval"
     layout = "{knowledge, question, right_answer, hallucinated_answer}"
@@ -188,7 +189,7 @@ class KeyValue(Schema):
         if sum(p.gold for p in passages) != 1:
             raise Problem(
                 "ordered_kv_records",
-                "does not hold the pair of `key` and `value` exactly once",
+                "does not contain the pair of `key` and `value` exactly once",
                 "Put it there once.",
             )
         return f'Which value belongs to the key "{self.key}"?', [self.value], passages
@@ -247,6 +248,6 @@ class Squad(Schema):
         )
 
 
-# In the order of recognition: `Plain` asks for the least and comes last.
+# In the order of recognition: `Plain` has the fewest required fields and comes last.
 BY_LINE: tuple[type[Schema], ...] = (Ctxs, GoldApart, KeyValue, HaluEval, Segments, Plain)
 ALL: tuple[type[Schema], ...] = (*BY_LINE[:-1], Squad, Plain)

@@ -1,4 +1,4 @@
-"""Score an answer: exact match, contained answer and token F1, each the best over the right answers.
+"""Score an answer: exact match, contained answer and token F1, each for the best of the right answers.
 
 Normalisation and F1 are those of SQuAD's official script (`evaluate-v1.1.py`, Rajpurkar et al. 2016,
 https://worksheets.codalab.org/rest/bundles/0xbcd57bee090b421c982906709c8c27e1/contents/blob/): lower case,

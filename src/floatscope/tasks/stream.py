@@ -1,4 +1,4 @@
-"""Read a file, unpacked on the fly: memory follows the longest record, not the file's claimed size.
+"""Read a file, unpacked on the fly: memory grows with the longest record, not with the file's claimed size.
 
 The limits are far above any data set of text. They protect against broken or malicious files: a line without
 an end, or a small gzip file that unpacks to more than the machine's memory.
@@ -16,9 +16,9 @@ from ..untrusted import Unreadable
 from ..untrusted import opened as opened_regular
 
 RECORD = 64 << 20  # bytes of one line
-DOCUMENT = 1 << 30  # bytes of a file that is one JSON document, and so is read whole
-RATIO = 200  # bytes out of one byte of gzip; text gives 3 to 20
-FREE = 64 << 20  # below this many bytes no ratio is looked at
+DOCUMENT = 1 << 30  # bytes of a file that is one JSON document, which is read as a whole
+RATIO = 200  # unpacked bytes per byte of gzip; text has 3 to 20
+FREE = 64 << 20  # below this many bytes the ratio is not checked
 _PIECE = 1 << 20
 _Readable = BufferedReader | gzip.GzipFile
 
@@ -61,7 +61,7 @@ class Source:
 
 @contextmanager
 def opened(path: Path) -> Iterator[Source]:
-    """Open a file for reading, gzipped or not; all errors, now or later, name the file."""
+    """Open a file for reading, gzipped or not; errors in opening and in reading name the file."""
     try:
         with opened_regular(path) as raw:
             # Detected by content, because file names may be wrong.

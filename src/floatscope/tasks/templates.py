@@ -1,7 +1,7 @@
 """Templates: turn a record under a condition into a prompt with named parts.
 
-One template serves every model of a comparison, and a closed-book prompt keeps nothing of the layout for
-passages. A template writes text; it neither chooses passages nor uses a tokenizer.
+One template serves every model of a comparison, and a closed-book prompt has no trace of the layout for
+passages. A template only writes text: it neither chooses passages nor uses a tokenizer.
 """
 
 from dataclasses import dataclass
@@ -48,7 +48,7 @@ class Template:
 
 @dataclass(frozen=True)
 class PlainTemplate(Template):
-    """The layout of `Prompt.rag`. A continuation has no layout: its text stands alone.
+    """The layout of `Prompt.rag`. A continuation has no layout: its text is the whole prompt.
 
     Args:
         instruction (str): The instruction before the passages. By default the one that fits what the record
@@ -122,7 +122,7 @@ def from_one(name: str) -> str:
 
 
 def template_of(name: str, chat: bool | None) -> Template | None:
-    """Return a template by name; None for "auto", which leaves the choice to the records."""
+    """Return a template by name; None for "auto", for which the records decide."""
     if name == "plain" or (name == "auto" and chat is not None):
         return PlainTemplate(chat=chat)
     if name not in ("auto", "world"):

@@ -32,7 +32,7 @@ MIXTURES = {"mixed": (Part(5, "four", known=True), Part(3, "four"), Part(12, "ri
 
 
 def has_known(name: str) -> bool:
-    """Return whether a level can be asked about known people alone."""
+    """Return whether a level can be asked about known people only."""
     level = LEVELS.get(name.removeprefix(WORLD))
     return name.startswith(WORLD) and level is not None and not level.confusable
 
@@ -54,11 +54,11 @@ def world_records(
 
     Args:
         name (str): The level, such as "world:nine"; "world:mixed" asks about known and unseen people, and
-            each record says which (`known`).
+            each record states which (`known`).
         n (int): Number of questions, 1 to 20,000.
         seed (int): Seed that draws the questions; 0 by default.
         known (bool): Ask about people that the pair knows from training; False by default.
-        noise (sequence of str): Texts for passages of noise; by default a few that are shipped.
+        noise (sequence of str): Texts for passages of noise; by default a few texts of the package.
     """
     level = name.removeprefix(WORLD)
     if not name.startswith(WORLD) or level not in {*LEVELS, *MIXTURES}:
@@ -86,7 +86,7 @@ def _mixed(mixture: Sequence[Part], n: int, seed: int, noise: Sequence[str]) -> 
     """Draw the order of the parts; each part keeps the order of its questions.
 
     Every round has all questions of all parts. The shares are therefore exact, and a larger number of
-    questions begins with the smaller number.
+    questions begins with the questions of a smaller number.
     """
     rng = random.Random(f"mixture {seed}")
     one_round = [part for part in mixture for _ in range(part.questions)]

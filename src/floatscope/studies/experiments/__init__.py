@@ -1,4 +1,4 @@
-"""Experiments: changes to a running model, question by question, with one file each.
+"""Experiments, one file each: changes to a running model, question by question.
 
 A measure reads a trace. An experiment removes or inserts something and runs the model again.
 """

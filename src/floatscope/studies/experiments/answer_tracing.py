@@ -3,8 +3,8 @@
 Both runs read the same prompt, except that in the corrupted one the answer in the passages is replaced by
 another of the same length. Both follow the order in which the clean prompt is decoded, with the same tokens
 on the canvas. At each step the gold answer's tokens that the step reveals are scored. The scores of the
-steps are separate, and add up to the answer's log-probability in that order. The effect of patching is given
-as a share of the gap between the two runs.
+steps are separate, and add up to the answer's log-probability in that order. The effect of patching is
+reported as a share of the gap between the two runs.
 """
 
 import re
@@ -28,7 +28,7 @@ SPAN, GOLD, PASSAGES, QUESTION, TEMPLATE, ANSWER = GROUPS = (
     *("answer in the passage", "rest of the gold passage", "other passages"),
     *("question", "template", "rows of the answer"),
 )
-LAYERS = 12  # looked at, at most, evenly over the depth
+LAYERS = 12  # most layers that are patched, evenly over the depth
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class AnswerTracing(Experiment):
     - `log_p`: log-probability of the gold answer in the clean run, per token
     - `tokens`: number of its tokens
 
-    For untrained weights only the gap is measured: it is almost zero, and its parts are not worth a forward.
+    For untrained weights only the gap is measured: it is almost zero, and its parts are not measured.
     A step that reveals no token of the answer is left out. The steps of a causal model are its tokens.
     """
 
@@ -162,12 +162,12 @@ class AnswerTracing(Experiment):
 
 
 def shares(result: Result) -> xr.DataArray:
-    """Divide what each patch restores by the total gap, both summed over questions: (step, layer, group)."""
+    """Divide the effect of each patch by the total gap, both summed over questions: (step, layer, group)."""
     return result["restored"] / float(result["gap"].sum())
 
 
 def corrupted(record: Record, right: str, wrong: str) -> Record:
-    """Return the record with another answer wherever its passages contain this one as separate words."""
+    """Replace the answer by another one wherever the passages contain it as separate words."""
     pattern = re.compile(rf"(?<!\w){re.escape(right)}(?!\w)")
     passages = (
         replace(passage, text=pattern.sub(lambda _: wrong, passage.text))
@@ -204,8 +204,8 @@ def _states(
     """Return each step that reveals part of the answer: the text after the prompt, and the tokens by place.
 
     Steps are in the order in which the prompt is decoded. The gold answer stands where the decoding wrote
-    it, or at the beginning; other places hold what was decoded. A place that the decoding left masked is
-    revealed at the last step. The steps of a causal model are its tokens.
+    it, or at the beginning; other places have the decoded tokens. A place that the decoding left masked
+    is revealed at the last step. The steps of a causal model are its tokens.
     """
     model = context.model
     if model.mask_id is None:

@@ -47,7 +47,7 @@ class ExperimentContext:
     condition: Condition
     records: tuple[Record, ...]
     pool: Pool
-    questions: int  # number asked; later records are for choosing
+    questions: int  # number of records that are asked; later records are for choosing
     seed: int = 0
     trained: bool = True
     skip_bad: bool = False  # a prompt that does not fit is left out
@@ -94,11 +94,11 @@ class Experiment(Measure):
     choice_questions: ClassVar[int] = 0  # more questions, on which `prepare` chooses
 
     def prepare(self, context: ExperimentContext) -> Any:
-        """Compute what all questions of a model share; the result may hold tensors, but not the model."""
+        """Compute the values shared by all questions of a model; they may contain tensors, but no model."""
         return None
 
     def ask(self, context: ExperimentContext, index: int, prepared: Any) -> xr.Dataset:
-        """Return the values of one question; raise Unusable if it has none."""
+        """Return the values of one question; raise Unusable if the question has none."""
         raise TypeError(f"{type(self).__name__} must define ask")
 
     def compute(self, trace: Trace) -> xr.Dataset:

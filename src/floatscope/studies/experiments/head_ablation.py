@@ -1,4 +1,4 @@
-"""Remove every head in turn, and the strongest retrieval heads together: how much does the answer lose?
+"""Measure what the answer loses without each head, and without the strongest retrieval heads.
 
 The loss is that of the gold answer's log-probability per token, in one forward with the whole answer masked
 (in a causal model: each token after the previous ones). Many heads share a forward
@@ -23,16 +23,16 @@ from ...stats.discoveries import q_values
 from .base import Experiment, ExperimentContext, Unusable
 from .masked_answer import MaskedAnswer
 
-HEADS = 10  # taken away together; of a small model an eighth of its heads
+HEADS = 10  # removed together; for a small model an eighth of its heads
 EVIDENCE, COPY, MEAN = (
     "evidence",
     "copy",
     "evidence, to the mean",
-)  # how they are chosen, and taken away
-NORMS = "output norms"  # by choice: of the chosen heads, and of each set beside them
+)  # how heads are chosen, and removed
+NORMS = "output norms"  # by choice: of the chosen heads, and of each matched set
 Heads = tuple[tuple[int, int], ...]
-_LEAST_SETS = 2  # of other heads, without which nothing says how much sets differ
-_TOGETHER = 64  # heads of a forward, and between two signs of life
+_LEAST_SETS = 2  # fewest matched sets from which the variance between sets is estimated
+_TOGETHER = 64  # most heads in a forward, and between two reports of progress
 
 
 @dataclass(frozen=True)
@@ -188,7 +188,7 @@ class HeadAblation(Experiment):
 class _Prepared:
     sets: dict[str, list[Heads]]  # by choice: the chosen heads, then sets of as many others
     norms: dict[str, list[float]]  # the mean output norm of each set
-    means: Any  # of each head's output over the questions that heads were chosen by
+    means: Any  # mean output of each head over the questions by which heads were chosen
 
 
 def strongest(score: Float[np.ndarray, "l h"], size: int) -> Heads:
@@ -255,7 +255,7 @@ def paired_p(loss: Float[np.ndarray, "n l h"]) -> Float[np.ndarray, "l h"]:
     from scipy import stats
 
     flat = loss.reshape(len(loss), -1)
-    flat = flat[~np.isnan(flat).any(1)]  # questions on which every head was taken away
+    flat = flat[~np.isnan(flat).any(1)]  # questions on which every head was removed
     p = np.ones(flat.shape[1])
     moved = (flat != 0).any(0)
     if len(flat) > 1 and moved.any():

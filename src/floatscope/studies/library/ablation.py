@@ -21,9 +21,9 @@ from ..study import Shows, Study
 from ..verdict import CAUSAL, MDM, Rule, judge, other_deltas, vary
 
 KEY, RANKING = "head-ablation", "head-ranking"
-NATS = 0.1  # the smallest effect that matters, where it is told in log-probability
-# Degrees of freedom of the variance between sets of heads, at most. Costs of heads are skewed: with those of
-# all sets, heads that were chosen at random are called more costly in 3 to 4 % of runs and not in .8 %.
+NATS = 0.1  # the smallest effect that matters, in nats of log-probability
+# Most degrees of freedom of the variance between sets of heads. Costs of heads are skewed: with those of
+# all sets, randomly chosen heads count as more costly in 3 to 4 % of runs instead of 0.8 %.
 FREE = 4
 FLOOR = 0.1  # probability of a token of the answer, below which there is nothing to lose
 LISTED = 0.05  # share of errors among the heads that are listed
@@ -217,7 +217,7 @@ def _beyond(result: Result | None, choice: str, label: str, unit: str = "points"
 
 
 def _untrained(controls: Sequence[Result], choice: str, unit: str = "points") -> Number | None:
-    """Return the same difference for one further untrained network, estimated from several controls."""
+    """Return the difference for one further untrained network, estimated from several controls."""
     negative = []
     for result in controls:
         chosen, matched = _losses(result, choice, unit)

@@ -21,7 +21,7 @@ from ..study import Study
 from ..verdict import LEAST, MDM, Rule, judge, other_deltas, vary
 
 CONFIDENCE, CALIBRATED = "sampler-confidence", "sampler-position-calibrated"
-CEILING = 0.97  # share right above which nothing can be won
+CEILING = 0.97  # share right above which nothing can be gained
 LONG_TEXT = "--data long:continuation --length 64"
 ENDS = Rule(
     "9a",
@@ -29,7 +29,7 @@ ENDS = Rule(
     "mean reveal rank of the outer fifths of an answer's content tokens minus that of the middle, over "
     f"their number, by confidence and without early stop, beyond its null; answers of {LONG} content "
     "tokens or more",
-    delta=-0.05,  # ends first altogether is −0.5: a tenth of that
+    delta=-0.05,  # a tenth of −0.5, the value if all ends come first
     above=False,
     holds="This diffusion model fills in the beginning and the end of an answer before its middle.",
     refuted="This diffusion model does not fill in the ends of an answer before its middle.",
@@ -41,7 +41,7 @@ FREQUENT = Rule(
     "share of frequent tokens among the first quarter of an answer's content tokens to be revealed, by "
     "confidence and without early stop, minus their share among all of them; frequent: more so in a "
     "corpus than the answer's median content token",
-    delta=0.05,  # frequent tokens first altogether is 50 points: a tenth of that
+    delta=0.05,  # a tenth of 50 points, the value if all frequent tokens come first
     unit="points",
     holds="This diffusion model fills in frequent words before rare ones.",
     refuted="This diffusion model does not fill in frequent words before rare ones.",
@@ -78,7 +78,7 @@ Both samplers answer the same questions with the same number of masks and withou
 position is revealed. What calibration (2508.13021) wins is the share of right answers"""
 
     def settings(self, request: Request) -> list[Setting]:
-        # What is neither right nor wrong cannot be improved: only the order is looked at.
+        # Answers that are neither right nor wrong cannot improve: only their order is measured.
         names = [CONFIDENCE] if no_answers(request) else [CONFIDENCE, CALIBRATED]
         return [
             Setting(
@@ -129,7 +129,7 @@ position is revealed. What calibration (2508.13021) wins is the share of right a
         )
 
     def _frequent(self, evidence: Evidence) -> Claim:
-        """Decide claim 9b on answers with enough content tokens for a first quarter."""
+        """Decide claim 9b on answers that have enough content tokens to have a first quarter."""
         order = evidence.order(CONFIDENCE, evidence.mdm)
         valid = np.zeros(0, bool) if order is None else order.examples["trivial"].notnull().values
         need = "four content tokens of different frequency"
@@ -160,7 +160,7 @@ position is revealed. What calibration (2508.13021) wins is the share of right a
         )
 
     def _repair(self, evidence: Evidence) -> Claim:
-        """Decide claim 9c on right answers."""
+        """Decide claim 9c on the share of right answers."""
         label = "calibrated − confidence, right"
         theta = evidence.accuracy_difference(
             CALIBRATED, CONFIDENCE, evidence.mdm, label, level=REPAIR.level
@@ -271,7 +271,7 @@ def _no_model(evidence: Evidence) -> str:
 
 
 def _too_short(order: Result | None, valid: np.ndarray, need: str) -> str:
-    """Say why an order cannot be judged on these answers; "" if it can."""
+    """Return why an order cannot be judged on these answers; "" if it can."""
     if order is None:
         return "No answer was decoded by confidence."
     if valid.sum() < min(LEAST, max(len(valid), 1)):
@@ -292,7 +292,7 @@ def _no_frequencies(evidence: Evidence) -> str:
 
 
 def _no_repair(evidence: Evidence, base: Number | None) -> str:
-    """Say why calibration cannot be judged in this run; "" if it can."""
+    """Return why calibration cannot be judged in this run; "" if it can."""
     if bar := _no_model(evidence) or no_answers(evidence.request) or _no_frequencies(evidence):
         return bar
     if bar := evidence.cut_off((CONFIDENCE, CALIBRATED), evidence.mdm):

@@ -157,7 +157,7 @@ drain = |W_O v| at anchors / median of the other keys; peak = the same of the re
         )
 
     def _differ(self, evidence: Evidence, model: str, kind: str) -> Number | None:
-        """Return the share of heads whose means differ without crossing the threshold, which is no switch."""
+        """Return the share of heads whose means differ without crossing the threshold: they do not switch."""
         domains = _domains(evidence, model)
         if domains is None:
             return None
@@ -200,7 +200,7 @@ def crossing_heads(
 
 
 def _side_by_side(subject: str, numbers: Mapping[str, Number | None]) -> str:
-    """Write a sentence with the MDM's number, which decides, and the ARM's."""
+    """Write a sentence with the number of the MDM, which decides, and the number of the ARM."""
     clauses = [
         f"{format_number(number)} in the {kind}" for kind, number in numbers.items() if number
     ]

@@ -17,8 +17,8 @@ from ..evidence import Evidence
 from ..numbers import average_networks, number
 from ..verdict import ARM, MDM, Rule, judge, other_deltas, vary
 
-BINS = 10  # places of a text, in which anchors are the same or not
-SOME = 0.2  # of a model's layers must have a real anchor, for their places to say anything
+BINS = 10  # parts of a text; anchors in the same part count as the same
+SOME = 0.2  # smallest share of a model's layers with a real anchor for a verdict
 
 SINK = Rule(
     "1",
@@ -168,7 +168,7 @@ def _at_first(result: Result, rule: str = "") -> np.ndarray:
 
 @dataclass(frozen=True, eq=False)
 class Anchors:
-    """The strongest keys of one model in one state, and the values that tell anchors from noise."""
+    """The strongest keys of one model in one state, and the values that distinguish anchors from noise."""
 
     place: Float[np.ndarray, "n cells"]
     position: Float[np.ndarray, "n cells"]  # share of the length

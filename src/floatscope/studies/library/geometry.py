@@ -45,7 +45,7 @@ NORM = Rule(
     models=(MDM,),
 )
 
-FEW = 4  # prompts: two to choose by, of which one can be left out
+FEW = 4  # fewest prompts: two to choose by, of which one can be left out
 Shares = tuple[Number | None, tuple[Number | None, Number | None], str]  # θ, both thirds, a bar
 NO_MODEL: Shares = (
     None,
@@ -56,7 +56,7 @@ NO_MODEL: Shares = (
 
 @dataclass(frozen=True)
 class PartsByRule(Measure):
-    """Angle and norm of the anchors that each rule finds on the measured prompt, for other choices."""
+    """Angle and norm of the anchors that each rule finds on the measured prompt, for the variants."""
 
     needs: ClassVar[tuple[str, ...]] = ("mass", "qk")
     units: ClassVar[dict[str, str]] = {"angle": "q·k", "norm": "q·k"}
@@ -71,7 +71,7 @@ class PartsByRule(Measure):
         for rule in RULES:
             for each_head in (True, False):
                 c = received if each_head else received.mean(1, keepdims=True)
-                # Where a rule finds none, the key that receives most stands in.
+                # If a rule finds no anchor, the key that receives most is used.
                 strongest = c == np.nanmax(c, -1, keepdims=True)
                 passes = rule().passes(c)
                 anchor = np.where(passes.any(-1, keepdims=True), passes, strongest)
@@ -131,7 +131,7 @@ Means over steps and heads; null 0. "First" and "last" are thirds of the layers.
         theta, (first, last), bar = _by_kind(evidence.result(KINDS, evidence.mdm))
         untrained = evidence.control(KINDS, evidence.mdm)
         control = _control(untrained, _by_kind)
-        # Untrained weights whose anchors have no advantage on other prompts earn nothing to exceed.
+        # If the anchors of untrained weights have no advantage on other prompts, there is nothing to exceed.
         rule = NORM if untrained is None or control else replace(NORM, untrained=False)
         checks = (
             Check("the norm helps in the first third", lies_above(first, 0.0)),
@@ -199,7 +199,7 @@ def _by_rule(result: Result | None, choice: str) -> Shares:
 
 
 def _control(result: Result | None, theta_of: Callable[[Result], Shares]) -> Number | None:
-    """Compute θ of untrained weights, from the lowest to the highest end of all networks' intervals.
+    """Compute θ of untrained weights; its interval spans the intervals of all networks.
 
     A network's anchors are chosen among its own heads, independently of other networks. None if no network's
     anchors have an advantage.
@@ -229,7 +229,9 @@ def _networks(result: Result | None) -> Iterator[Result]:
 
 
 def norm_shares(total: np.ndarray, without: np.ndarray) -> Shares:
-    """Return the norm's share of all advantage in thirds of the layers, from sums with and without a prompt.
+    """Return the norm's share of the anchors' advantage in thirds of the layers.
+
+    Intervals leave out one prompt at a time.
 
     Args:
         total: Angle and norm of the advantage, summed over prompts: (2, layer, head).
@@ -243,7 +245,7 @@ def norm_shares(total: np.ndarray, without: np.ndarray) -> Shares:
     def parts(sums: np.ndarray, part: str) -> np.ndarray:
         return sums[..., where[part], :].sum((-1, -2))
 
-    for part in where:  # a share of nothing can be anything
+    for part in where:  # a share of zero is undefined
         won = leave_one_out(parts(total, part).sum(0), parts(without, part).sum(0))
         if not lies_above(number(won, "advantage"), 0.0):
             bar = f"In the {part} third anchors have no advantage on prompts on which they were not chosen."

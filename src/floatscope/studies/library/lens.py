@@ -145,7 +145,7 @@ not testable: no diffusion model, fewer than two controls, or fewer than two dec
         ]
 
     def figures(self, evidence: Evidence) -> list[Picture]:
-        """Return the figures; causal models, which predict each position once, have none of foresight."""
+        """Return the figures. A causal model predicts each position once, and has no figure of foresight."""
         causal = {name for name in evidence.models if evidence.kind(name) == "ARM"}
         return [
             picture

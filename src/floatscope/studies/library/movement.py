@@ -150,7 +150,7 @@ def _with_frontier(result: Result) -> Number | None:
 
 
 def _remedy(anchored: Number | None, rule: Rule) -> str:
-    """Say what would decide if too few layers have a real anchor; more texts would not."""
+    """Return the remedy if too few layers have a real anchor, where more texts would not decide."""
     if anchored is None or anchored.value >= rule.delta:
         return ""
     return (

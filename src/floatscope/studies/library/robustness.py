@@ -19,8 +19,8 @@ from .knowledge import WITH
 DOSES = (0.05, 0.1, 0.2, 0.3)  # shares of each head's attention
 LARGE = 0.2  # from this dose on, all questions are asked: they decide nine tenths of a slope
 ANCHORS, RANDOM = "anchors", "random"
-ROOM = 0.25  # a model that answers less than this has nothing to lose
-REACHED = 0.5  # of a dose must have been removed, for it to count as given
+ROOM = 0.25  # a model with a smaller share of right answers has nothing to lose
+REACHED = 0.5  # smallest share of a dose whose removal counts as the dose
 PER = "points per point"
 
 NEEDED = Rule(
@@ -122,7 +122,7 @@ def setting_name(dose: float, kind: str) -> str:
 
 
 def _bar(evidence: Evidence) -> str:
-    """Say why this run cannot tell which model needs the attention on its anchors; "" if it can."""
+    """Return why this run cannot decide which model needs the attention on its anchors; "" if it can."""
     if bar := no_answers(evidence.request):
         return bar
     for name, model in (("causal", evidence.arm), ("diffusion", evidence.mdm)):
@@ -164,7 +164,7 @@ def _slopes(
     if removed is None or not removed.any() or not all(gaps):
         return {}, 0.0
     ids = list(gaps[-1])
-    # What a question adds to the slope; their mean is the slope of all answers together.
+    # Contribution of each question; the mean of all contributions is the slope of all answers.
     scale = sum(x**2 * len(gap) for x, gap in zip(removed, gaps, strict=True)) / len(ids)
     slopes = {
         id: -sum(x * gap.get(id, 0.0) for x, gap in zip(removed, gaps, strict=True)) / scale

@@ -19,10 +19,10 @@ from ..study import Shows, Study
 from ..verdict import CAUSAL, MDM, Rule, judge, other_deltas
 
 KEY = "answer-tracing"
-# nats a token that the passage's answer must be worth, for there to be something to trace
+# effect of the passage's answer above which it can be traced, in nats per token
 LEAST = 0.5
-NEAR = 0.01  # of the gap: what is nearer to all or nothing is a forward's rounding
-FEW = 5  # so many questions must lie off these ends before their spread is believed
+NEAR = 0.01  # share of the gap: values this close to 0 or 1 differ from it by rounding
+FEW = 5  # fewest questions off these ends for which their spread is used
 
 STRAIGHT = Rule(
     "12",
@@ -142,7 +142,7 @@ def _finding(result: Result) -> str:
 
 
 def crossing(result: Result) -> int | None:
-    """Return the first layer at whose input the answer's rows hold more than the passage's tokens."""
+    """Return the first layer where patching the answer's rows restores more than its passage tokens."""
     data = shares(result).sum("step")
     over = np.flatnonzero(data.sel(group=ANSWER).values > data.sel(group=SPAN).values)
     return int(data["layer"].values[over[0]]) if len(over) else None
@@ -161,7 +161,7 @@ def _direct(result: Result | None, label: str, level: float) -> Number | None:
 
 
 def _restored_share(result: Result | None, group: str, part: str, label: str) -> Number | None:
-    """Return what patching a group restores over the gap, mean over a third of the layers."""
+    """Return the share of the gap that patching a group restores, mean over a third of the layers."""
     if result is None:
         return None
     layers = result.data["layer"].values
@@ -216,7 +216,7 @@ def _bar(evidence: Evidence, result: Result | None, worth: Number | None) -> str
         return (
             "No question could be used: they need gold passages that contain the answer literally."
         )
-    # The whole interval must lie above: untrained weights go up and down by as much.
+    # The whole interval must lie above, because the effect in untrained weights varies as much.
     if not lies_above(worth, LEAST):
         return (
             f"The answer in the passage adds {format_number(worth)} per token, not clearly more than "

@@ -4,8 +4,8 @@
     world.examples(LEVELS["nine"], n=100, seed=1)              # unseen people, with passages
     [e.closed_book() for e in world.examples(LEVELS["one"], 100, known=True)]
 
-It is pure Python and deterministic. It has no tokenizer and no scores, and imports nothing of the package
-outside this folder: training uses the folder alone.
+It is pure Python and deterministic. It has no tokenizer and no scores, and imports nothing from the rest
+of the package, because training uses only this folder.
 """
 
 from .generate import Entity

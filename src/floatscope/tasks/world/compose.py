@@ -21,7 +21,7 @@ BY_NAME: dict[tuple[Kind, str], Attribute] = {
 
 
 class _Builder:
-    """Collect the passages of a context, and the entities that its questions are about."""
+    """A collector of the passages of a context, and of the entities that its questions are about."""
 
     def __init__(self, people: Sequence[Entity], level: Level, draw: Draw) -> None:
         self.people, self.level, self.draw, self.about_known = people, level, draw, bool(people)
@@ -126,7 +126,7 @@ def _main(b: _Builder) -> tuple[Entity, Attribute]:
 
 
 def _attribute(b: _Builder, entity: Entity, answer: str) -> Attribute:
-    """Choose and settle an attribute of the entity whose value has the requested length."""
+    """Choose and fix an attribute of the entity whose value has the requested length."""
     while True:
         attribute = b.draw.pick(OF_KIND[entity.kind])
         if answer == "any":
@@ -168,7 +168,7 @@ def _chain(b: _Builder, first: Entity, answer: str = "any") -> int:
 
 
 def _rival(b: _Builder) -> None:
-    """Add two passages like the pair that holds the answer, about other entities and with another answer."""
+    """Add two passages like the pair with the answer, about other entities and with another answer."""
     first, relation, second, attribute = b.chains[0]
     assert relation.leads_to is not None
     names = {entity.name for _, entity in b.passages if entity is not None}

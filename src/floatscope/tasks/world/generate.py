@@ -2,8 +2,8 @@
 
 `World(seed)` has a fixed population of known people, whose facts are in the training text. Every other
 entity is invented for one context: from `train` words for training, and from `held` words, which no training
-text contains, for evaluation. The same arguments give the same examples on every machine. This module knows
-nothing of tokens or models.
+text contains, for evaluation. The same arguments give the same examples on every machine. This module
+does not depend on tokens or models.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from .types import Fact, Passage
 
 PRONOUNS = {"he": ("He", "His"), "she": ("She", "Her")}
 T = TypeVar("T")
-ATTEMPTS = 200  # draws before a value that fits is given up
+ATTEMPTS = 200  # draws of a value before the search for a fitting one ends
 
 
 @dataclass(slots=True, eq=False)
 class Entity:
-    """A person, place or thing with a name; `facts` holds the facts that are settled so far."""
+    """A person, place or thing with a name; `facts` contains the facts fixed so far."""
 
     kind: Kind
     name: str
@@ -135,7 +135,7 @@ def state(template: str, entity: Entity, value: str) -> tuple[str, int]:
 
 
 def gossip(entity: Entity, attribute: Attribute, value: str, draw: Draw) -> Passage:
-    """Write a passage that states a wrong value and says that it is hearsay."""
+    """Write a passage that states a wrong value as hearsay."""
     lead = draw.pick(RUMOURS).replace("{s}", "")
     sentence, offset = state(draw.pick(attribute.sentences), entity, value)
     if sentence.startswith(("The ", "For ")):

@@ -87,7 +87,7 @@ GOODS = (
 )
 MATERIALS = tuple("bronze silver ivory marble oak brass copper iron glass jade pewter clay".split())
 
-# Spellings that natural training text happens to hold too: no name of an unseen person.
+# Spellings that also occur in natural training text: they never name an unseen person.
 ORDINARY = frozenset("Taman Texel Lisette Gavia Nansen Larsen Divin Wazir".split())
 
 

@@ -90,12 +90,12 @@ class World:
         if level.noise and not noise:
             raise ValueError(
                 f"noise = {level.noise}: give `noise`, a list of natural passages, "
-                "or set the dial to 0"
+                "or set the level's noise to 0"
             )
         if known and level.confusable:
             raise ValueError(
-                f"confusable = {level.confusable}: known people have the names they "
-                "have; give 0, or unseen people"
+                f"confusable = {level.confusable}: the names of known people are "
+                "fixed; give 0, or ask about unseen people"
             )
         people = self.known_people if known else ()
         return compose(people, level, Draw(rng, split), noise=noise)

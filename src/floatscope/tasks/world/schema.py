@@ -29,7 +29,7 @@ class Attribute:
 
     @property
     def leads_to(self) -> Kind | None:
-        """The kind of entity that the value is, if a second hop can start from it; else None."""
+        """Kind of entity of the value, if a second hop can start from it; else None."""
         return self.value if self.phrase and self.value in ("person", "place") else None  # type: ignore[return-value]
 
 

@@ -39,7 +39,7 @@ class Fact:
 
 @dataclass(frozen=True, slots=True)
 class Passage:
-    """A text of a context: about one entity, a rumour about one, or natural noise."""
+    """A text of a context: about an entity, a rumour about an entity, or natural noise."""
 
     text: str
     facts: tuple[Fact, ...]
@@ -55,7 +55,7 @@ class Question:
     subject: str
     attribute: str
     hops: int
-    gold: int  # index of the passage that holds the answer
+    gold: int  # index of the passage with the answer
     fact: Fact  # the statement in that passage
     evidence: tuple[int, ...]  # passages needed, in the order of the hops; the last is `gold`
 
@@ -102,7 +102,7 @@ class Example:
 
     @property
     def gold_sentence(self) -> Span | None:
-        """Offsets of the sentence that holds the answer, in the gold passage's text."""
+        """Offsets of the sentence with the answer, in the gold passage's text."""
         return self.fact.sentence if self.fact else None
 
     @property
@@ -121,14 +121,14 @@ class Example:
 
 @dataclass(frozen=True)
 class Level:
-    """The settings of a task. Values out of range are refused by name.
+    """The settings of a task. A value out of range is an error that names the setting.
 
     Args:
         passages (int): Number of passages in the prompt; 9 by default.
         gold (int): Index of the gold passage, from 0; None (by default) for any.
         confusable (int): Number of distractors that share a first name or surname with the subject; 0 by
             default.
-        hops (int): 2 asks for an attribute of an entity that another passage names; 1 by default.
+        hops (int): 2 for a question about an entity that another passage names; 1 by default.
         conflicts (int): Number of passages that state another value for the same subject and attribute,
             marked as rumour or error; the plain statement is right; 0 by default.
         noise (int): Number of passages of natural text; 0 by default.
@@ -147,7 +147,8 @@ class Level:
     noise: int = 0
     answer: AnswerLength = "any"
     questions: int = 1
-    rivals: int = field(default=0, repr=False)  # not in the text that seeds draws: those stay
+    # not in the text that seeds draws, so that old draws stay the same
+    rivals: int = field(default=0, repr=False)
 
     def __post_init__(self) -> None:
         for dial in fields(self):

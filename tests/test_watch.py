@@ -848,7 +848,7 @@ def test_a_part_of_a_network_is_refused():
     ("given", "match"),
     [
         ({"causal": True, "key": torch.ones(1, 2, 3, 4)}, "causal queries"),
-        ({"key": torch.ones(1, 2, 0, 4)}, "not tensors with values"),
+        ({"key": torch.ones(1, 2, 0, 4)}, "non-empty tensors"),
         ({"mask": torch.ones(1, 1, 5, 5, dtype=torch.long)}, "ones and zeros"),
     ],
 )

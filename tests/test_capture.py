@@ -235,7 +235,7 @@ def test_unreached_steps_give_a_trace_without_statistics(models):
         trace = model.trace("Hi", fs.samplers.Threshold(length=8, threshold=0.0), steps=-1)
     assert trace.n_steps == 1
     assert trace.data.sizes["step"] == 0
-    with pytest.raises(fs.TraceError, match="holds no statistics: decoding ended after 1 steps"):
+    with pytest.raises(fs.TraceError, match="contains no statistics: decoding ended after 1 steps"):
         _ = trace.mass
 
 

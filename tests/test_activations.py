@@ -168,7 +168,7 @@ def test_invalid_choices_are_named(llada, tmp_path):
     llada.trace("Hello", sampler, keep="mass").save(out)
     with pytest.raises(fs.TraceError, match="exists"):
         llada.activations("Hello", sampler, out=out)
-    with pytest.raises(fs.TraceError, match="holds no activations"):
+    with pytest.raises(fs.TraceError, match="contains no activations"):
         fs.Activations.load(out)
     with pytest.raises(fs.TraceError, match="no activations at"):
         fs.Activations.load(tmp_path / "nowhere")

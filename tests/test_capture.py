@@ -213,7 +213,7 @@ def test_invalid_trace_options_are_named(llada):
 
 def test_large_trace_gives_a_warning(llada, monkeypatch):
     monkeypatch.setattr("floatscope.recording.recorder._LARGE", 1000)
-    with pytest.warns(UserWarning, match="will take about .* of memory"):
+    with pytest.warns(UserWarning, match="will need about .* of memory"):
         llada.trace("Hello", fs.Confidence(length=4, steps=2))
 
 

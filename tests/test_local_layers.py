@@ -156,7 +156,7 @@ def test_measures_support_local_layers_or_refuse_them(trace):
     ):
         with pytest.raises(fs.UsageError, match=with_window):
             measure(trace)
-    with pytest.raises(fs.UsageError, match="the viewer has one level of chance"):
+    with pytest.raises(fs.UsageError, match="the viewer has one chance level"):
         scene_of(trace)
     assert trace._repr_html_() is None
     assert (

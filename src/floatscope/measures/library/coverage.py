@@ -1,4 +1,4 @@
-"""Coverage: how few keys hold most of the attention of the rows that decide."""
+"""Coverage: how few keys receive most of the attention of the rows that decide."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -17,7 +17,7 @@ QUANTILES = (0.5, 0.8, 0.9, 0.95, 0.99)
 
 @dataclass(frozen=True)
 class Coverage(Measure):
-    """The least share of the keys that holds a given share of the attention, by layer and head.
+    """The smallest share of keys that receives a given share of the attention, by layer and head.
 
     The attention is that of the rows still masked; in a causal model, that of the newest row. Means over
     steps.
@@ -67,7 +67,7 @@ class Coverage(Measure):
                 axis.fill_between(
                     layers, at["keys_mean_low"], at["keys_mean_high"], color=colour, alpha=0.2
                 )
-            axis.set(xlabel="layer", ylabel="keys that hold this share", ylim=(0, 1))
+            axis.set(xlabel="layer", ylabel="keys that receive this share", ylim=(0, 1))
             axis.legend(ncols=len(self.held), **ABOVE | {"handlelength": 1})
 
         return lines(result, draw)

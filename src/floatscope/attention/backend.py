@@ -84,9 +84,8 @@ def columns(view: View) -> Arrays:
     sums = view.few_sums
     if sums is not None and sums.labels is view.labels and "score" in sums.arrays:
         return {name: sums.arrays[name] for name in (*vectors.KEY_ARRAYS, "viewers")}
-    kernels = (
-        _kernels_at(view.query) and view.visible.reach is None
-    )  # these kernels do not support windows
+    # these kernels do not support windows
+    kernels = _kernels_at(view.query) and view.visible.reach is None
     return vectors.columns(view) if kernels else closed_form.columns(view)
 
 

@@ -140,9 +140,9 @@ class Capture:
         return handler == self._observe_call or any(handler is hook for hook in self._hooks)
 
     def launching(self) -> float:
-        """Return the seconds of Python time per layer.
+        """Return the time, in seconds per layer, that Python needs to launch the statistics.
 
-        Measured with an H200's host: mass 0.6 ms, all statistics 1.7 ms.
+        Measured on an H200's host: 0.6 ms for mass, 1.7 ms for all statistics.
         """
         return 0.0 if self._forward is None else 0.6e-3 + 0.14e-3 * (len(self.keep) - 1)
 

@@ -74,7 +74,7 @@ class Captured:
     stacked: Candidates | None = None
 
     def detached(self) -> "Captured":
-        """Return a copy for `rows` that stays valid when the next forward overwrites the rest."""
+        """Return a copy for `rows` that the next forward does not overwrite."""
         candidates = [layer.candidates for layer in self.layers.values()]
         if self.stacked is not None or any(c is None for c in candidates):
             return self

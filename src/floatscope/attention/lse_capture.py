@@ -49,9 +49,8 @@ class LseCapture(TorchDispatchMode):
             args = (*args[:4], True, *args[5:])
         result = func(*args, **kwargs)
         returns_lse = "scaled_dot_product" in func.__name__ and "math" not in func.__name__
-        if returns_lse and isinstance(
-            result, tuple | list
-        ):  # the math kernel returns weights instead of a log-sum-exp
+        # the math kernel returns weights instead of a log-sum-exp
+        if returns_lse and isinstance(result, tuple | list):
             self._captured = result[1]
         return result
 
@@ -63,9 +62,8 @@ class LseCapture(TorchDispatchMode):
         lse = lse.squeeze(-1) if lse.ndim == 4 else lse
         b, h, q = query.shape[:3]
         heads = lse.shape[1]
-        if (
-            lse.ndim == 3 and heads < h and not h % heads
-        ):  # heads that share keys are returned as rows
+        # heads that share keys are returned as rows
+        if lse.ndim == 3 and heads < h and not h % heads:
             lse = lse[..., : q * (h // heads)].reshape(b, h, -1)
         if lse.shape[-1] > q:  # one kernel rounds the number of rows up
             lse = lse[..., :q]

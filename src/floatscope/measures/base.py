@@ -37,9 +37,8 @@ class Measure(Configured):
     registry: ClassVar["Registry[type[Measure]]"] = MEASURES
     units: ClassVar[dict[str, str]] = {}  # value → unit, such as "share", "×", "positions"
     nulls: ClassVar[dict[str, float]] = {}  # value → its null, if it is a constant
-    windows: ClassVar[bool] = (
-        False  # whether local layers, with their own chance levels, are supported
-    )
+    # whether local layers, with their own chance levels, are supported
+    windows: ClassVar[bool] = False
     # Whether the measure requires tokens that the network itself reveals. A control then decodes instead of
     # reading the trained network's canvases.
     own_tokens: ClassVar[bool] = False
@@ -176,7 +175,7 @@ class AnchorMeasure(Measure):
 
         Args:
             trace (Trace): The trace of one prompt.
-            fallback (bool): Where the rule finds no anchor, take the key that receives most attention
+            fallback (bool): Where the rule finds no anchor, use the key that receives most attention
                 instead.
 
         Returns:

@@ -275,7 +275,7 @@ def _labels(results: Sequence[Result], labels: Sequence[str] | None) -> list[str
 def aligned(
     examples: list[xr.Dataset], name: str, models: Sequence[str], left_out: list[str]
 ) -> list[xr.Dataset] | None:
-    """Give a value and its null the same dimensions and coordinates in all results; None if impossible."""
+    """Align the dimensions and coordinates of a value and its null in all results; None if impossible."""
     if len(set(models)) > 1 and any("head" in e[name].dims for e in examples):
         examples = [e.mean("head") for e in examples]
         left_out.append(f"{name}: heads (of different models; their mean is compared)")

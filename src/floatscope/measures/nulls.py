@@ -129,7 +129,7 @@ def rows_of_events(trace: Trace) -> Int[np.ndarray, " e"]:
 
 
 def length_share(trace: Trace) -> xr.DataArray:
-    """Return each region's share of the positions, (step, target): the limit of a bidirectional rollout."""
+    """Return each region's share of positions, (step, target), the limit of a bidirectional rollout."""
     count = tokens(trace)
     return _labelled(trace, count / count.sum(1, keepdims=True), ("step", "target"))
 

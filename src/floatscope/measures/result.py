@@ -163,9 +163,8 @@ class Result:
 def tidy(data: xr.Dataset, name: str, suffixes: Sequence[str]) -> pd.DataFrame:
     """Return a table of one value: a row per cell with labels, mean, `<name>_<suffix>` columns and unit."""
     main = data.variables[name]
-    columns: dict[str, Any] = {
-        "value": name
-    }  # one frame, because adding columns to a frame is much slower
+    # one frame, because adding columns to a frame is much slower
+    columns: dict[str, Any] = {"value": name}
     for dim, places in zip(main.dims, np.indices(main.shape), strict=True):
         columns[str(dim)] = data.get_index(dim).take(places.ravel())
     columns["mean"] = main.values.ravel()

@@ -109,7 +109,7 @@ def retained_by(
 
 
 def later(matrix: Float[np.ndarray, "*h s t b"]) -> Float[np.ndarray, "*h s t b"]:
-    """Set the entries of a reference × step matrix to NaN whose step lies before the reference."""
+    """Set entries of a reference × step matrix to NaN if their step precedes the reference."""
     steps = np.arange(matrix.shape[-2])
     return np.where((steps >= steps[:, None])[..., None], matrix, np.nan)
 

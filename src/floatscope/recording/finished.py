@@ -76,13 +76,13 @@ def reading_states(model: Model, trace: Trace, steps: list[int], options: TraceO
 
     The trace has one step per state. Its query groups are "prompt" and "masked until i", the answer's
     rows that are masked at state i and at no later one, so that two states can be compared on the rows
-    that are masked in both. The model need not be the one that decoded.
+    that are masked in both. The model need not be the model that decoded.
 
     Args:
         model: a diffusion model whose rows see the whole canvas.
         trace: the decoding.
         steps: kept steps of the trace, in order.
-        options: what to keep; with `groups="regions"`.
+        options: statistics, layers and heads to keep; with `groups="regions"`.
     """
     if not model.is_diffusion or model.block is not None:
         problem = f"{model.name}: rows that are masked at two states do not see the same canvas"
@@ -100,7 +100,7 @@ def reading_states(model: Model, trace: Trace, steps: list[int], options: TraceO
 def replaying(model: Model, trace: Trace, options: TraceOptions | None = None) -> Trace:
     """Read the canvases of all kept steps of a decoding, as if this model had decoded it.
 
-    The model is a diffusion model whose rows see the whole canvas; it need not be the one that decoded.
+    The model is a diffusion model whose rows see the whole canvas; it need not be the model that decoded.
     """
     canvas = trace.canvas.values[[*trace.data["step"].values, -1]]
     return _read(model, prompt_of(trace), canvas, options)

@@ -148,9 +148,8 @@ class RevealedRows:
     copier: HostCopier
     _batches: list[Rows] = field(default_factory=list)
     _prompts: list[int] = field(default_factory=list)  # prompt of each row
-    _padding: list[int] = field(
-        default_factory=list
-    )  # number of padding columns of each row's prompt
+    # number of padding columns of each row's prompt
+    _padding: list[int] = field(default_factory=list)
     _bytes: int = 0
 
     def add(self, rows: Rows, prompts: Sequence[int], padding: Sequence[int]) -> None:

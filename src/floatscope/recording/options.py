@@ -9,9 +9,8 @@ from ..models.select import Choice
 from ..statistics import STATISTICS
 
 COARSE, REGIONS = "coarse", "regions"
-BY_GROUP = frozenset(
-    ("groups", "head_mean", "entropy_mean")
-)  # statistics that distinguish query groups
+# statistics that distinguish query groups
+BY_GROUP = frozenset(("groups", "head_mean", "entropy_mean"))
 
 # Arrays that users request but that are too large for a trace.
 _RESIDUALS = "Write it to disk: model.activations(prompts, sampler, out=DIR, layers=…)."

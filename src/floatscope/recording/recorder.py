@@ -140,7 +140,7 @@ class Recorder(Watcher):
         self._note_age(state)
 
     def _joining(self, state: State) -> Joining:
-        """Return how this forward's rows join those of earlier forwards."""
+        """Return the function that joins the rows of this forward to those of earlier forwards."""
         assert self.captured is not None
         all_settle = self.captured.settled is None
         if self.fixed is not None and state.visible.row_columns is not None:

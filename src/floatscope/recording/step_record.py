@@ -195,9 +195,8 @@ def _cut_piece(
         values = values[:, : shape.groups]
     if array.predicted:
         behind = first_predicted - columns.start
-        values = values[
-            ..., : max(columns.stop - first_predicted, 1)
-        ]  # without positions that do not exist yet
+        # without positions that do not exist yet
+        values = values[..., : max(columns.stop - first_predicted, 1)]
         values = _pad_columns(values, shape.size, None, behind)
     elif array.by_position:
         hidden = None if unused is None else unused[prompts, columns]

@@ -93,7 +93,7 @@ class FixedSums:
     def allocate(
         cls, running: dict[str, Tensor], states: dict[int, Tensor], size: int
     ) -> "FixedSums":
-        """Allocate sums of these shapes with `size` columns."""
+        """Allocate sums of the shapes of `running` and `states`, but with `size` columns."""
         totals = {name: t.new_zeros(_shape(name, t, size)) for name, t in running.items()}
         wide = {n: s.new_zeros(s.shape[0], size, s.shape[2]) for n, s in states.items()}
         return cls(totals, wide)

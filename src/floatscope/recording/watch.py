@@ -58,8 +58,8 @@ def watch(
         network: a transformers model, any module with a `config` whose attention is PyTorch's
             `scaled_dot_product_attention`, or a Model of `floatscope.load`.
         tokenizer: tokenizer for the texts of tokens; without one, ids are shown. A Model has its own.
-        prompt: text with named parts, as `fs.Prompt`; for a batch, one per sequence. Its tokens must be
-            those that the network receives: `session.encode(prompt).ids`. By default the canvas before
+        prompt: text with named parts, as `fs.Prompt`; for a batch, one per sequence. The network must
+            receive exactly its tokens, `session.encode(prompt).ids`. By default the canvas before
             the answer is one part, "prompt".
         prompt_length: column at which the answers begin, padding included. By default the column of the
             first mask in the first canvas, or, for a causal network, the end of the first forward's ids.

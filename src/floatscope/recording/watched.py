@@ -173,7 +173,7 @@ class Generation:
         return same_prompt and not restarted
 
     def begin(self, computed: ComputedColumns) -> None:
-        """Record what the last forward revealed, and prepare the next one."""
+        """Record the tokens that the last forward revealed, and prepare the next forward."""
         if self.forwards:
             self._decide(computed.canvas)
             self._settle(computed)

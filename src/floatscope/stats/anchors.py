@@ -175,6 +175,5 @@ def _median(values: Array) -> Array:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", RuntimeWarning)  # NaN is correct if no key exists
             return np.nanmedian(values, axis=-1, keepdims=True)
-    return values.nanquantile(
-        0.5, dim=-1, keepdim=True
-    )  # torch's nanmedian returns the lower of two middle values
+    # torch's nanmedian returns the lower of two middle values
+    return values.nanquantile(0.5, dim=-1, keepdim=True)

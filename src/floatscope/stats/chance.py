@@ -21,9 +21,9 @@ def profile(visible: np.ndarray, noise: float = 0.0) -> tuple[np.ndarray, np.nda
     """Return the mean and variance of the attention that each key receives from random rows.
 
     `visible` counts the queries that see each key. Every query sees a prefix of the keys (causal,
-    block-causal, bidirectional), so the counts determine how many queries see how many keys. `noise` is the
-    squared relative spread of a weight before its row is normalised; after normalisation a row over n
-    keys has (n − 1)/(n + noise) times this spread (exact for gamma weights).
+    block-causal, bidirectional), so the counts determine the number of queries for each number of visible
+    keys. `noise` is the squared relative spread of a weight before its row is normalised; after
+    normalisation a row over n keys has (n − 1)/(n + noise) times this spread (exact for gamma weights).
     """
     n = np.arange(1, len(visible) + 1)
     leaving = visible - np.append(visible[1:], 0)  # queries whose last visible key is this one
@@ -107,9 +107,8 @@ class _Simulated:
         """Find the strongest keys of the first state in order, and their values in the second state."""
         first, second = self._values
         count = self._ranked = min(count, first.shape[-1])
-        cut = (
-            first.shape[-1] - count
-        )  # the strongest last, because numpy is six times as fast at that end
+        # the strongest last, because numpy is six times as fast at that end
+        cut = first.shape[-1] - count
         keys = np.argpartition(first, cut, axis=-1)[:, cut:]
         order = np.argsort(-np.take_along_axis(first, keys, -1), axis=-1)
         self._other = np.take_along_axis(second, np.take_along_axis(keys, order, -1), -1)

@@ -26,9 +26,8 @@ class Path(NamedTuple):
 
     key: Int[np.ndarray, "states *cells"]  # key at each state
     share: Float[np.ndarray, "states *cells"]  # share of attention that the key receives
-    changed: Bool[
-        np.ndarray, "pairs *cells"
-    ]  # whether the key changed, between each state and the next
+    # whether the key changed, between each state and the next
+    changed: Bool[np.ndarray, "pairs *cells"]
 
     @property
     def moved(self) -> Bool[np.ndarray, "*cells"]:

@@ -65,14 +65,11 @@ def mass(
     Bidirectional: 1/S. Causal: (1/S)·Σ_{i≥j} 1/(i+1), so position 0 gets H_S/S by construction.
     """
     last, reach = last_visible(direction, block, size, **rule), rule.get("reach")
-    share = 1.0 / (
-        last - first_visible(size, reach) + 1
-    )  # attention of each query to each visible key
+    # attention of each query to each visible key
+    share = 1.0 / (last - first_visible(size, reach) + 1)
     suffix = np.concatenate([np.cumsum(share[::-1])[::-1], [0.0]])
-    viewers = (
-        np.searchsorted(last, np.arange(size)),
-        _rows_end(size, reach),
-    )  # first viewer, and past the last one
+    # first viewer, and past the last one
+    viewers = np.searchsorted(last, np.arange(size)), _rows_end(size, reach)
     return np.asarray((suffix[viewers[0]] - suffix[viewers[1]]) / size)
 
 

@@ -58,9 +58,8 @@ def _sum_over_all(
     torch.div(labels.counted[..., 0], norm[..., 0].clamp_min_(_TINY), out=weight[:, :, 1])
     total = (weight @ query).view(b, key.shape[1], -1, d)  # (b, kv, h/kv · 2, d)
     products = (total @ key.mT).view(b, h, 2, -1)
-    if not (
-        products.is_cpu and labels.every_key
-    ):  # reading `every_key` on another device would wait
+    # reading `every_key` on another device would wait
+    if not (products.is_cpu and labels.every_key):
         products *= labels.real[:, :, None]
     return {
         "score": products[:, :, 0],

@@ -38,9 +38,8 @@ class Absorption(AnchorMeasure):
         # Variables without labels, because every operation would align labelled arrays again.
         mass = (trace.mass if self.rule.per_head else trace.mean_mass).variable
         null, anchor = trace.null.variable, self.rule(trace).variable
-        other_dims = [
-            d for d in mass.dims if d not in ("layer", "key")
-        ]  # dimensions to average over, after the keys
+        # dimensions to average over, after the keys
+        other_dims = [d for d in mass.dims if d not in ("layer", "key")]
         first = mass.isel(key=0)
         values = {
             "absorption": mass.where(anchor, 0).sum("key"),

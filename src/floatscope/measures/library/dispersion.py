@@ -1,4 +1,4 @@
-"""Dispersion: whether the strongest key is in the same place in every example."""
+"""Dispersion: whether the strongest key is at the same position in every example."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -17,7 +17,7 @@ from ..result import Result
 
 @dataclass(frozen=True)
 class Drift(AnchorMeasure):
-    """How long anchors last and how far they move over kept steps or layers, compared with chance.
+    """Persistence and movement of anchors over kept steps or layers, compared with chance.
 
     Attention Floating (2601.07894) §3, with chance levels added. A state is a step or a layer. Means
     over pairs of neighbouring states:

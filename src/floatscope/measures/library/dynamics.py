@@ -1,4 +1,4 @@
-"""Dynamics: how much the attention that a key receives rises, from layer to layer and from step to step."""
+"""Dynamics: how much the attention that keys receive increases between layers and between steps."""
 
 from dataclasses import dataclass
 from typing import Any, ClassVar

@@ -23,9 +23,9 @@ class ExpertRouting(AnchorMeasure):
       of expert e, over all steps: 0 if both kinds choose equally, 1 if they share no expert
 
     The pairs are masked–revealed, masked–prompt, revealed–prompt and anchor–other, with anchors by `rule`
-    (which must not be a rule per head). Every choice counts once, whatever its weight. Null: the mean over
-    `draws` permutations of positions among the two kinds; the choices that a position made in one state stay
-    together, because a step mostly repeats those of the step before. NaN if a kind has no positions, and in
+    (which must not be a rule per head). Every choice counts once, regardless of its weight. Null: the mean
+    over `draws` permutations of positions among the two kinds; the choices of a position in one state stay
+    together, because a step mostly repeats those of the previous step. NaN if a kind has no positions, and in
     layers without experts.
 
     Args:

@@ -21,7 +21,7 @@ from ..result import Result, side_by_side
 
 @dataclass(frozen=True)
 class Foresight(Measure):
-    """How often the arg-max at a masked position is already the token revealed there later, against chance.
+    """Share of masked positions whose arg-max is already the token revealed there later, against chance.
 
     Over the content tokens of an answer (no end tokens), and all steps before the one that reveals the
     position:

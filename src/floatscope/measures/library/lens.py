@@ -16,7 +16,7 @@ from ..result import Result
 
 @dataclass(frozen=True)
 class LogitLens(Measure):
-    """When the final token becomes and remains the arg-max: commitment layer and commitment step.
+    """Layer and step from which on the final token is the arg-max (commitment layer and step).
 
     The logit lens (nostalgebraist, 2020; see 2303.08112) is read at masked positions, at every kept step.
     Positions that are never decided are left out.
@@ -29,7 +29,7 @@ class LogitLens(Measure):
     - `commit_layer`: first layer from which on a revealed token is the arg-max, at the step of the reveal
     - `commit_step`: first step from which on it is the arg-max in the last kept layer; NaN for a causal
       model, which predicts each position once
-    - `lead`: number of steps between `commit_step` and the reveal; NaN likewise
+    - `lead`: number of steps between `commit_step` and the reveal; NaN for a causal model
     """
 
     needs: ClassVar[tuple[str, ...]] = ("lens",)
@@ -114,9 +114,8 @@ def _commitment(
     spans = []  # (first step, step of the reveal)
     for (t, p), commits in zip(reveals, final, strict=True):
         if commits:
-            before = np.flatnonzero(
-                masked[: t + 1, -1, p]
-            )  # steps at which the position was masked
+            # steps at which the position was masked
+            before = np.flatnonzero(masked[: t + 1, -1, p])
             start = before[_holds_from(right[before, -1, p]).argmax()]
             spans.append((steps[start], steps[t]))
     first, reveal = np.mean(spans, axis=0)

@@ -1,4 +1,4 @@
-"""Massive activations: positions and layers at which one residual channel exceeds the others by far."""
+"""Massive activations: positions and layers at which one residual channel far exceeds the others."""
 
 from dataclasses import dataclass
 from statistics import NormalDist

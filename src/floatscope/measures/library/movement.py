@@ -25,7 +25,7 @@ from ..result import Result
 
 @dataclass(frozen=True)
 class Movement(Measure):
-    """Whether the reference key of masked rows changes during a decoding.
+    """Movement of the reference key of masked rows during a decoding.
 
     The measure reads the trace returned by `model.read_states(trace)`: the canvas at the start, at ¼, ½ and
     ¾ of the content, and at the last step at which 8 rows are still masked. Neighbouring states are

@@ -20,10 +20,8 @@ from ..result import Result, summarise_joined
 _BINS = 10
 _EDGES = np.arange(_BINS + 1) / _BINS
 _PLACES = {"time": _EDGES, "place": (_EDGES[1:] + _EDGES[:-1]) / 2}
-_DIMS = {
-    "map": ("time", "place"),
-    "map_null": ("time",),
-}  # dimensions of values that are not single numbers
+# dimensions of values that are not single numbers
+_DIMS = {"map": ("time", "place"), "map_null": ("time",)}
 Decoded = Any  # a Decoding; importing the class would import torch
 _SHOWN = {
     "left_to_right": "left to right",
@@ -156,9 +154,8 @@ class DecodingOrder(Measure):
                 frequency = self._frequency(token[content])
                 frequent[content] = frequency > np.median(frequency)
                 unseen = float((frequency == 0).mean())
-            if (
-                frequent.any()
-            ):  # otherwise one token makes up at least half, and none is above the median
+            # otherwise one token makes up at least half, and none is above the median
+            if frequent.any():
                 first["trivial"] = reveals.first_quarter(step[content], frequent[content])
             first["end_or_trivial"] = reveals.first_quarter(step, is_end | frequent)
         values = {"unseen": unseen}

@@ -137,9 +137,8 @@ def _effects(
         changed = ids.repeat(len(part), 1)
         changed[torch.arange(len(part), device=device), part] = mask
         logits = _predictions(step, changed, torch.cat([masked_places, part]))
-        for i, place in enumerate(
-            part
-        ):  # one at a time, because each masked position needs logits of the whole vocabulary
+        # one at a time, because each masked position needs logits of the whole vocabulary
+        for i, place in enumerate(part):
             predicted = logits[i, : len(masked_places)].softmax(-1)
             moved = (predicted - unchanged).abs().sum(-1).mean() / 2
             flipped = (predicted.argmax(-1) != best).float().mean()

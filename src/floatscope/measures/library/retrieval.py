@@ -77,10 +77,8 @@ class RetrievalHeads(Measure):
             for end, flow in (("", rows["row_flow"]), ("_null", row_null(trace))):
                 share = flow.sel(target=gold).isel(event=counted).mean("event")
                 values[f"evidence{end}"] = share.transpose("layer", "head", missing_dims="ignore")
-            token, ids = (
-                rows["event_token"].values,
-                trace.canvas.values[0],
-            )  # prompt tokens do not change
+            # prompt tokens do not change
+            token, ids = rows["event_token"].values, trace.canvas.values[0]
             inside = trace.data["region"].values == gold
             words = [w for w in np.unique(token) if (ids[inside] == w).any()]
             hit = inside[key.values] & (ids[key.values] == token[:, None, None])

@@ -40,7 +40,7 @@ class Staleness(Measure):
 
     - `attention`: total variation between the attention of the computed rows and that of the same rows in
       the reference; mean over heads, by layer
-    - `key`, `value`: 1 − cosine of old keys and values with those of the reference, by layer
+    - `key`, `value`: 1 − cosine of old keys and values to those of the reference, by layer
     - `flipped`: share of the revealed tokens for which the reference has another arg-max
     - `answer`: share of the answer's positions with the same token as in a decoding without a cache
     - `old`: share of keys that are old

@@ -96,9 +96,8 @@ def with_variance(
     tail = (1 + level) / 2
     ends = []
     for reach in (value - low, high - value):
-        own_variance = np.where(
-            np.isnan(reach) & (n > 1), 0.0, reach
-        )  # NaN if all values are equal
+        # NaN if all values are equal
+        own_variance = np.where(np.isnan(reach) & (n > 1), 0.0, reach)
         own_variance = (own_variance / scipy.special.stdtrit(np.maximum(n - 1, 1), tail)) ** 2
         total = own_variance + variance
         with np.errstate(invalid="ignore", divide="ignore"):

@@ -45,7 +45,7 @@ def entropy_difference(
 ) -> Interval:
     """Compute the entropy of a minus the entropy of b over the same examples, with its interval.
 
-    The interval combines both intervals, with the correlation of the effects of leaving an example out.
+    The interval combines both intervals, with the correlation of the leave-one-out influences.
     `a` and `b` may have different cells if they are averaged.
     """
     if len(a) != len(b):

@@ -85,9 +85,8 @@ def _score(b: Cells, c: Cells, n: Cells, difference: Cells) -> Cells:
     linear = (2 * n - b + c) * difference - b - c
     constant = -c * difference * (1 - difference)
     root = np.sqrt(np.maximum(linear**2 - 8 * n * constant, 0))
-    second_alone = (root - linear) / (
-        4 * n
-    )  # its maximum-likelihood estimate, given the difference
+    # its maximum-likelihood estimate, given the difference
+    second_alone = (root - linear) / (4 * n)
     variance = n * (2 * second_alone + difference * (1 - difference))
     return np.asarray((b - c - n * difference) / np.sqrt(np.maximum(variance, 1e-30)))
 

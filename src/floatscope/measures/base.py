@@ -158,9 +158,8 @@ class AnchorMeasure(Measure):
     """
 
     rule: Rule = field(default_factory=ZScore)
-    extra_statistics: ClassVar[
-        tuple[str, ...]
-    ] = ()  # statistics read in addition to that of the rule
+    # statistics read in addition to that of the rule
+    extra_statistics: ClassVar[tuple[str, ...]] = ()
 
     @property
     def needs(self) -> tuple[str, ...]:

@@ -160,7 +160,8 @@ def test_measures_support_local_layers_or_refuse_them(trace):
         scene_of(trace)
     assert trace._repr_html_() is None
     assert (
-        "the viewer has one level" in Catalogue("t", ["a"], {"a": trace}.get).index()["left_out"][0]
+        "the viewer has one chance level"
+        in Catalogue("t", ["a"], {"a": trace}.get).index()["left_out"][0]
     )
     with pytest.raises(fs.UsageError, match="perturbation has one level"):
         fs.measures.perturbation([trace], [trace])

@@ -646,7 +646,7 @@ def test_unsupported_networks_are_refused_with_a_remedy(models):
         cut(cache, 2)
         net(ids[:, 2:], past_key_values=cache)
 
-    refused(net, "cache of 2 positions", cropped)
+    refused(net, "cache has 2 positions", cropped)
 
     def begun():
         net(ids[:, :1], past_key_values=cache)

@@ -163,7 +163,7 @@ def test_measures_support_local_layers_or_refuse_them(trace):
         "the viewer has one chance level"
         in Catalogue("t", ["a"], {"a": trace}.get).index()["left_out"][0]
     )
-    with pytest.raises(fs.UsageError, match="perturbation has one level"):
+    with pytest.raises(fs.UsageError, match="perturbation has one chance level"):
         fs.measures.perturbation([trace], [trace])
 
 

@@ -120,7 +120,7 @@ def test_store_has_the_requested_dtype(models, tmp_path):
         np.testing.assert_allclose(narrow.layer_input(1), exact, rtol=digits, atol=1e-6)
         wanted = torch.from_numpy(exact.values).to(getattr(torch, kind)).float()
         np.testing.assert_array_equal(narrow.layer_input(1), wanted)
-    with pytest.raises(fs.UsageError, match="cannot be kept as 'int8'"):
+    with pytest.raises(fs.UsageError, match="cannot be stored as 'int8'"):
         model.activations("Hello", sampler, out=tmp_path / "x", dtype="int8")
 
 
@@ -168,7 +168,7 @@ def test_invalid_choices_are_named(llada, tmp_path):
     llada.trace("Hello", sampler, keep="mass").save(out)
     with pytest.raises(fs.TraceError, match="exists"):
         llada.activations("Hello", sampler, out=out)
-    with pytest.raises(fs.TraceError, match="holds no activations"):
+    with pytest.raises(fs.TraceError, match="contains no activations"):
         fs.Activations.load(out)
     with pytest.raises(fs.TraceError, match="no activations at"):
         fs.Activations.load(tmp_path / "nowhere")

@@ -73,9 +73,9 @@ def test_twins_of_other_lengths_are_aligned_by_region():
 
 def test_perturbation_refuses_unequal_twins():
     a = trace_of(on([3, 3]))
-    with pytest.raises(fs.UsageError, match="different models.*no counterpart"):
+    with pytest.raises(fs.UsageError, match="different models.*do not correspond"):
         perturbation([a], [trace_of(on([3, 3]), model="other")])
-    with pytest.raises(fs.UsageError, match="one twin for each"):
+    with pytest.raises(fs.UsageError, match="one twin per trace"):
         perturbation([a, a], [a])
     with pytest.raises(fs.UsageError, match="fewer than two regions"):
         perturbation([a], [trace_of(on([3, 3], size=30))])

@@ -94,7 +94,7 @@ def test_questions_that_cannot_be_asked_raise_or_are_listed(arm, records):
     assert some.n == 2 and [bad.where for bad in some.left_out] == ["f, line 3", "f, line 4"]
     with pytest.raises(UsageError, match="none of 2 questions"):
         fs.evaluate(arm, [long, bare], SAMPLER, skip_bad=True)
-    with pytest.raises(UsageError, match="no id is in all"):
+    with pytest.raises(UsageError, match="no id occurs in all"):
         some.minus(fs.evaluate(arm, records[4:5], SAMPLER))
 
 

@@ -213,7 +213,7 @@ def test_invalid_trace_options_are_named(llada):
 
 def test_large_trace_gives_a_warning(llada, monkeypatch):
     monkeypatch.setattr("floatscope.recording.recorder._LARGE", 1000)
-    with pytest.warns(UserWarning, match="will take about .* of memory"):
+    with pytest.warns(UserWarning, match="will need about .* of memory"):
         llada.trace("Hello", fs.Confidence(length=4, steps=2))
 
 
@@ -235,7 +235,7 @@ def test_unreached_steps_give_a_trace_without_statistics(models):
         trace = model.trace("Hi", fs.samplers.Threshold(length=8, threshold=0.0), steps=-1)
     assert trace.n_steps == 1
     assert trace.data.sizes["step"] == 0
-    with pytest.raises(fs.TraceError, match="holds no statistics: decoding ended after 1 steps"):
+    with pytest.raises(fs.TraceError, match="contains no statistics: decoding ended after 1 steps"):
         _ = trace.mass
 
 

@@ -57,7 +57,7 @@ def test_masks_left_over_stay_masks_when_read():
     assert int(read.data["rows_counted"].sel(group="masked").sum()) == left
     total = fs.measures.RegionFlow(rows="answer")(read)["flow"].sum("category")
     np.testing.assert_allclose(total, 1, atol=1e-4)
-    with pytest.raises(fs.TraceError, match="reveals nothing"):
+    with pytest.raises(fs.TraceError, match="reveals no tokens"):
         fs.measures.RetrievalHeads()(read)
 
 

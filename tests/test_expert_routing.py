@@ -94,7 +94,7 @@ def test_on_a_model_with_experts(tmp_path):
 
 def test_traces_without_experts_and_rules_per_head_are_refused():
     trace = planted(np.random.default_rng(3), by_chance)
-    with pytest.raises(fs.TraceError, match="kept no expert. Trace a model that has some"):
+    with pytest.raises(fs.TraceError, match="did not keep expert. Trace a model with experts"):
         fs.measures.ExpertRouting()(fs.Trace(trace.data.drop_vars(["expert", "expert_weight"])))
     with pytest.raises(fs.UsageError, match="per head"):
         fs.measures.ExpertRouting(rule=fs.anchors.ZScore(per_head=True))

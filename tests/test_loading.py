@@ -395,7 +395,7 @@ def test_padding_that_leaks_is_noticed(models):
 
     with (
         attention_hook.attach(model.net, leak),
-        pytest.raises(fs.ModelError, match="left padding moves a logit"),
+        pytest.raises(fs.ModelError, match="left padding changes a logit"),
     ):
         selfcheck.check(model)
 

@@ -156,13 +156,14 @@ def test_measures_support_local_layers_or_refuse_them(trace):
     ):
         with pytest.raises(fs.UsageError, match=with_window):
             measure(trace)
-    with pytest.raises(fs.UsageError, match="the viewer has one level of chance"):
+    with pytest.raises(fs.UsageError, match="the viewer has one chance level"):
         scene_of(trace)
     assert trace._repr_html_() is None
     assert (
-        "the viewer has one level" in Catalogue("t", ["a"], {"a": trace}.get).index()["left_out"][0]
+        "the viewer has one chance level"
+        in Catalogue("t", ["a"], {"a": trace}.get).index()["left_out"][0]
     )
-    with pytest.raises(fs.UsageError, match="perturbation has one level"):
+    with pytest.raises(fs.UsageError, match="perturbation has one chance level"):
         fs.measures.perturbation([trace], [trace])
 
 

@@ -96,7 +96,7 @@ def test_recorded_head_means_and_averages_of_heads_are_the_same(causal):
         np.testing.assert_allclose(trace.mean_mass_from("prompt", "revealed"), expected, **near)
         assert trace.mean_mass.dims == ("step", "layer", "key")
     for single in ("mass", "received"):
-        with pytest.raises(fs.TraceError, match="kept no column_sum.*keep including 'mass'"):
+        with pytest.raises(fs.TraceError, match="did not keep column_sum.*keep including 'mass'"):
             getattr(means, single)
     with pytest.raises(fs.TraceError, match="keep including 'head_mean'"):
         _ = keeping(whole, []).mean_mass

@@ -91,7 +91,9 @@ def test_kill_9_from_outside_leaves_the_steps_that_were_written(llada, tmp_path)
     os.kill(child, signal.SIGKILL)
     assert os.waitpid(child, 0)[1] == signal.SIGKILL
     for lazy in (False, True):
-        with pytest.warns(UserWarning, match=r"t.zarr was not finished: \d+ of 24 steps are there"):
+        with pytest.warns(
+            UserWarning, match=r"t.zarr was not finished: \d+ of 24 steps were written"
+        ):
             part = fs.Trace.load(path, lazy=lazy)
         assert 3 <= assert_begins(part, whole, 24) < 24
 

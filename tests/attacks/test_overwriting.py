@@ -36,9 +36,9 @@ def test_a_trace_never_replaces_what_is_not_a_trace(trace, tmp_path, kind):
         path.symlink_to(mine)
     if kind == "zarr of another":
         (mine / "zarr.json").write_text(json.dumps({"attributes": {"theirs": 1}}))
-    with pytest.raises(fs.TraceError, match="not a trace that Floatscope wrote"):
+    with pytest.raises(fs.TraceError, match="not a trace written by Floatscope"):
         trace.save(path, overwrite=True)
-    with pytest.raises(fs.TraceError, match="not a trace that Floatscope wrote"):
+    with pytest.raises(fs.TraceError, match="not a trace written by Floatscope"):
         paths_for(path, 1, single=True, overwrite=True)  # the command line, before any work
     assert (mine / "chapter.tex").read_text() == CHAPTER
 

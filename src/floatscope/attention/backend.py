@@ -1,7 +1,7 @@
-"""Choose how a view's statistics are computed; this is the only module that does.
+"""Choose the implementation that computes a view's statistics, on a CPU or a GPU.
 
-Tensors on a GPU go to the kernels of `gpu`. If these do not apply, the blocks of `cpu` (which run on any
-device) are used, with one notice per reason. Both give the same numbers.
+No other module makes this choice. Tensors on a GPU go to the kernels of `gpu`. If these do not apply, the
+blocks of `cpu` (which run on any device) are used, with one notice per reason. Both give the same numbers.
 """
 
 import warnings
@@ -25,12 +25,12 @@ T = TypeVar("T")
 
 
 def on_gpu(tensor: Tensor) -> bool:
-    """Tell whether the tensor is on a device that runs the kernels."""
+    """Return whether the tensor is on a device that runs the kernels."""
     return tensor.is_cuda
 
 
 def capture_lse(call: attention_hook.Call) -> LseCapture | CpuLseCapture:
-    """Return a context around stock attention that keeps its log-sum-exp."""
+    """Return a context manager that keeps the log-sum-exp of a stock attention call."""
     plain = call.query.is_cpu and not on_gpu(call.query)
     return CpuLseCapture(call) if plain else LseCapture()
 
@@ -47,7 +47,7 @@ def sums(view: View, *, entropy: bool = True, regions: bool = True) -> Arrays:
 def strongest(
     view: View, rows: tuple[int, int], top: int
 ) -> tuple[Int[Tensor, "b h w t"], Float[Tensor, "b h w t"]] | None:
-    """Return keys and weights of some rows, the strongest first; None if the rows must be held instead."""
+    """Return keys and weights of some rows, strongest first; None if the kernels do not support the view."""
     if view.few_sums is not None:
         return few.strongest(view.few_sums, *rows, top)
     return _by_kernels(view, lambda: peaks.strongest(fused.Launch(view), *rows, top))
@@ -56,8 +56,8 @@ def strongest(
 def with_lse(view: View, attend: Callable[[], object] | None = None, columns: bool = False) -> View:
     """Return the view with its log-sum-exp, if kernels need one that attention's forward did not provide.
 
-    For few queries it is computed here, together with the sums, and with the `columns` statistics on
-    request. For many queries it comes from attention itself, if `attend` runs that.
+    For few queries the log-sum-exp is computed here, together with the sums and, on request, the `columns`
+    statistics. For many queries it comes from a call of `attend`, if given, which runs the attention.
     """
     if not on_gpu(view.query) or fused.unfit(view, without_lse=True):
         return view
@@ -84,7 +84,8 @@ def columns(view: View) -> Arrays:
     sums = view.few_sums
     if sums is not None and sums.labels is view.labels and "score" in sums.arrays:
         return {name: sums.arrays[name] for name in (*vectors.KEY_ARRAYS, "viewers")}
-    kernels = _kernels_at(view.query) and view.visible.reach is None  # these know no window
+    # these kernels do not support windows
+    kernels = _kernels_at(view.query) and view.visible.reach is None
     return vectors.columns(view) if kernels else closed_form.columns(view)
 
 
@@ -110,7 +111,7 @@ def vector_norms(x: Float[Tensor, "b n d"]) -> Float[Tensor, "b n"]:
     """Compute the norm of each vector."""
     if _kernels_at(x):
         return vectors.norms_of(x)
-    wide = torch.promote_types(x.dtype, torch.float32)  # a norm may not narrow
+    wide = torch.promote_types(x.dtype, torch.float32)  # norms keep float32
     return torch.linalg.vector_norm(x, dim=-1, dtype=wide).float()
 
 

@@ -1,7 +1,7 @@
 """The statistics captured from one forward, layer by layer, and the attention rows behind revealed positions.
 
-Which positions a step reveals is known only after the forward. Until then either the strongest keys of every
-candidate row are kept, or the queries and keys from which a few rows can be computed (`HeldRows`).
+The positions that a step reveals are known only after the forward. Until then, either the strongest keys of
+every candidate row are kept, or the queries and keys from which the rows can be computed (`HeldRows`).
 """
 
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ from .shapes import Arrays, Labels, View, exactly
 
 @dataclass(frozen=True, eq=False)
 class Candidates:
-    """Rows that may be revealed, of one layer or of all: their strongest keys and region sums."""
+    """Strongest keys and region sums of the rows that may be revealed, in one layer or in all layers."""
 
     key: Int[Tensor, "b *l h w t"]
     weight: Float[Tensor, "b *l h w t"]
@@ -39,20 +39,21 @@ class HeldRows:
 
 @dataclass(eq=False)
 class Layer:
-    """The arrays of one layer in one forward by name, (b, *dims) without "layer", of the chosen heads.
+    """The arrays of one layer in one forward, by name, for the chosen heads.
 
-    Sums run over this forward's queries, and values of rows are of this forward's rows.
+    Shapes are (b, *dims) without "layer". Sums are over the queries of this forward, and values by row are
+    those of its rows.
     """
 
     values: Arrays = field(default_factory=dict)
-    # What `Captured.rows` needs: the strongest keys of every candidate, or what to compute rows from.
+    # For `Captured.rows`: the strongest keys of every candidate, or the tensors to compute rows from.
     candidates: Candidates | None = None
     held_rows: HeldRows | None = None
 
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """Complete rows, prompt after prompt, as their strongest keys and region sums."""
+    """Strongest keys and region sums of complete attention rows, prompt after prompt."""
 
     key: Int[Tensor, "n l h t"]
     weight: Float[Tensor, "n l h t"]
@@ -66,26 +67,26 @@ class Captured:
     layers: dict[int, Layer]
     labels: Labels
     top: int
-    first_predicted: int = 0  # column of the first position that a lens was asked for
-    settled: dict[int, Layer] | None = None  # of the rows that settle; None: of all
-    partial: bool = False  # of some rows alone
-    # Candidates of all layers, (b, l, h, w, _), in memory of their own.
+    first_predicted: int = 0  # column of the first position with a lens
+    settled: dict[int, Layer] | None = None  # of settling rows; None: all rows settle
+    partial: bool = False  # only some rows were computed
+    # Candidates of all layers, (b, l, h, w, _), copied.
     stacked: Candidates | None = None
 
     def detached(self) -> "Captured":
-        """Return a copy for `rows` that stays valid when the next forward overwrites the rest."""
+        """Return a copy for `rows` that the next forward does not overwrite."""
         candidates = [layer.candidates for layer in self.layers.values()]
         if self.stacked is not None or any(c is None for c in candidates):
             return self
         for layer in self.layers.values():
             layer.candidates = None
-        device = self.labels.region.device  # layers may lie on several
+        device = self.labels.region.device  # layers may be on several devices
         layers = [[t.to(device) for t in (c.key, c.weight, c.flow)] for c in candidates if c]
         arrays = [torch.stack(part, dim=1) for part in zip(*layers, strict=True)]
         return replace(self, layers={}, stacked=Candidates(*arrays))
 
     def rows(self, rows_by_prompt: Sequence[Tensor]) -> Rows:
-        """Return the chosen rows of each prompt, counted from its first candidate. Can be called once."""
+        """Return the chosen rows of each prompt, counted from its first candidate. Call only once."""
         with exactly(self.labels.region):
             return self._rows(rows_by_prompt)
 
@@ -110,15 +111,15 @@ class Captured:
                 else _pick_rows(layer, prompt, place)
                 for layer in self.layers.values()
             ]
-            on_device = moved(tuple(layer_rows), device)  # layers may lie on several
+            on_device = moved(tuple(layer_rows), device)  # layers may be on several devices
             tensors = [torch.stack(part, dim=1) for part in zip(*on_device, strict=True)]
         return Rows(*tensors)  # (n, l, h, _) each
 
     def _computed(self, layers: Sequence[Layer], rows_by_prompt: Sequence[Tensor]) -> list[Tensor]:
-        """Compute rows of all prompts in these layers, (all, l, h, _); scores go prompt by prompt."""
+        """Compute the rows of all prompts in these layers, (all, l, h, _), one prompt at a time."""
         device, by_prompt = self.labels.region.device, []
         for b, rows in enumerate(rows_by_prompt):
-            if not len(rows):  # its keys need not be looked at
+            if not len(rows):  # no rows chosen in this prompt
                 continue
             sources = [layer.held_rows for layer in layers if layer.held_rows is not None]
             parts = [_scores(s, b, rows.to(s.key.device)).to(device) for s in sources]
@@ -133,7 +134,7 @@ def _pick_rows(layer: Layer, prompt: Tensor, place: Tensor) -> tuple[Tensor, Ten
     """Return one layer's rows of all prompts, (all, h, _), from its candidates."""
     candidates, layer.candidates = layer.candidates, None
     if candidates is None:
-        raise CaptureError("no rows were held", "Capture with keep including 'rows'.")
+        raise CaptureError("no rows were kept", "Include 'rows' in keep.")
     prompt, place = moved((prompt, place), candidates.key.device)
     key = candidates.key[prompt, :, place].long()
     return key, candidates.weight[prompt, :, place], candidates.flow[prompt, :, place]

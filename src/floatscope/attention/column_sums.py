@@ -26,17 +26,17 @@ def column_sums(
 ) -> Tensor:
     """Sum softmax attention over queries: the attention that each key receives, by group of queries.
 
-    The complete weights are never in memory at once. On a GPU the kernels of a trace compute the sums;
-    elsewhere, or if these do not apply, tiles of rows do. Both equal a float64 softmax to 1e-5 in
-    float32.
+    The complete weight matrix is never in memory. On a GPU the sums are computed by the kernels that traces
+    use; elsewhere, or if the kernels do not apply, they are computed in tiles of rows. Both equal a float64
+    softmax to 1e-5 in float32.
 
     Args:
-        query: (b, h, q, d), as attention takes it: after rotation and norms.
+        query: (b, h, q, d), as passed to attention: after rotation and norms.
         key: (b, kv, k, d); kv divides h, and head i uses key head i // (h / kv).
         scale: factor of the scores; d ** −0.5 by default.
-        mask: boolean, broadcast to (b, h, q, k); True where a query may see a key. All by default.
-        causal: the queries are the last q of the k positions, and each sees itself and all keys before
-            it. False by default.
+        mask: boolean, broadcast to (b, h, q, k); True where a query sees a key. All by default.
+        causal: True if the queries are the last q of the k positions and each sees only itself and the keys
+            before it. False by default.
         groups: (q,) or (b, q), the group of each query, from 0; −1 leaves a query out. One group by
             default.
         lse: (b, h, q), the log-sum-exp of the scaled scores, if attention has computed it; None by
@@ -85,7 +85,9 @@ def _without_empty_rows(
     sees_nothing = empty.all(1)[..., 0]  # (b, q)
     if not torch.equal(sees_nothing, empty.any(1)[..., 0]):
         problem = "a query sees no key in some heads and some keys in others"
-        raise UsageError(problem, "Sum those heads apart, each with its own mask.")
+        raise UsageError(
+            problem, "Call column_sums separately for such heads, each with its own mask."
+        )
     return mask | empty, group.masked_fill(sees_nothing, -1)
 
 
@@ -101,19 +103,22 @@ def _require_shapes(
         raise UsageError(problem, remedy)
 
     if not all(isinstance(tensor, Tensor) and tensor.numel() for tensor in (query, key)):
-        refuse("query and key are not tensors with values", "Give (b, h, q, d) and (b, kv, k, d).")
+        refuse("query and key must be non-empty tensors", "Give (b, h, q, d) and (b, kv, k, d).")
     if query.ndim != 4 or key.ndim != 4 or len(query) != len(key) or query.shape[3] != key.shape[3]:
         remedy = "Give (b, h, q, d) and (b, kv, k, d): heads before positions."
         refuse(f"query {tuple(query.shape)} and key {tuple(key.shape)}", remedy)
     b, h, q, _ = query.shape
     if h % key.shape[1]:
-        refuse(f"{h} heads over {key.shape[1]} key heads", "kv has to divide h.")
+        refuse(f"{h} heads over {key.shape[1]} key heads", "kv must divide h.")
     full_shape = (b, h, q, key.shape[2])
     if causal and q > key.shape[2]:
-        refuse(f"{q} causal queries of {key.shape[2]} keys", "Queries are the last positions.")
+        refuse(
+            f"{q} causal queries for {key.shape[2]} keys",
+            "Causal queries are the last of the key positions.",
+        )
     if mask is not None and mask.dtype != torch.bool:
-        conversions = "mask.bool() of ones and zeros, mask == 0 of numbers that are added to scores"
-        remedy = f"Give booleans, True where a query may see: {conversions}."
+        conversions = "mask.bool() for ones and zeros, mask == 0 for numbers added to scores"
+        remedy = f"Give booleans, True where a query sees a key: {conversions}."
         refuse(f"a mask of {mask.dtype}", remedy)
     sizes = full_shape if mask is None else tuple(mask.shape)
     if len(sizes) != 4 or any(m not in (1, n) for m, n in zip(sizes, full_shape, strict=True)):

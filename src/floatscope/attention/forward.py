@@ -1,6 +1,6 @@
-"""One forward that a capture measures: its labels and what follows from them, shared by all layers.
+"""Labels of one captured forward, and the values derived from them.
 
-What depends on the forward only is computed here once, not in every layer.
+These values are the same for all layers, so they are computed once per forward.
 """
 
 from collections.abc import Callable, Hashable, Sequence
@@ -19,10 +19,10 @@ from .shapes import Labels
 
 @dataclass(frozen=True, eq=False)
 class ByRegion:
-    """The queries of a forward labelled by their own region, and the group of each region.
+    """Queries of a forward labelled by their own region, and the group of each region.
 
-    If the queries of every region are in one group, column sums by region give the flow and the column sums
-    by group with small products, and no weight is multiplied with the regions of keys.
+    If all queries of each region are in one group, the flow and the column sums by group follow from column
+    sums by region with small products, without multiplying weights by the regions of keys.
     """
 
     labels: Labels
@@ -31,7 +31,7 @@ class ByRegion:
     @classmethod
     def from_labels(cls, labels: Labels) -> "ByRegion | None":
         """Label queries by region; None if a region is in several groups. Waits for the device."""
-        together = labels.of_group @ labels.from_region  # (b, g, f): how many
+        together = labels.of_group @ labels.from_region  # (b, g, f): number of queries
         counted = int((labels.group >= 0).sum())
         if int(together.sum()) != counted or bool(((together > 0).sum(1) > 1).any()):
             return None
@@ -52,18 +52,18 @@ class ByRegion:
 
 @dataclass(frozen=True, eq=False)
 class Forward:
-    """One forward: which rows see which keys, and the labels of its positions."""
+    """Visibility and labels of the positions of one forward."""
 
     visible: Visibility
     labels: Labels
-    rows: tuple[int, int]  # query rows that `Captured.rows` may be asked for
-    cached: bool  # earlier rows came in earlier forwards
-    prompts: Sequence[int] = ()  # whose forward it is: numbers that stay while others end
-    # With a cache: so many of its rows are never computed again; None: all, as in a causal model.
+    rows: tuple[int, int]  # range of query rows available to `Captured.rows`
+    cached: bool  # earlier rows were computed in earlier forwards
+    prompts: Sequence[int] = ()  # numbers of the prompts, unchanged when others end
+    # With a cache: number of rows that are never computed again; None: all, as in a causal model.
     settled: int | None = None
     step_kept: bool = True  # drift is measured from one kept step to the next
-    partial: bool = False  # an approximate cache left rows out, whose statistics there are none of
-    # For a lens: a stretch of positions, the row that predicts each, and which of them are masked.
+    partial: bool = False  # an approximate cache left out rows, which have no statistics
+    # For a lens: the first position, the row that predicts each position, and which positions are masked.
     predicted: tuple[int, Int[Tensor, " w"], Bool[Tensor, "b w"]] | None = None
 
     @cached_property
@@ -76,20 +76,20 @@ class Forward:
         return self._memo[key]
 
     def on(self, device: torch.device) -> "Forward":
-        """Return this forward for a layer on another device; made once for each."""
+        """Return this forward with its tensors on the device; cached by device."""
         if self.labels.region.device == device:
             return self
         return self._memoize(device, lambda: moved(self, device))
 
     def within(self, reach: int | None) -> "Forward":
-        """Return this forward for a layer that sees so far to either side; made once for each."""
+        """Return this forward for a layer that sees `reach` positions to either side; cached by reach."""
         visible = self.visible.within(reach)
         if reach is None or visible is self.visible:
             return self
         return self._memoize(("reach", reach), lambda: replace(self, visible=visible))
 
     def repeated(self, n: int) -> Labels:
-        """Return the labels of n layers, as of further prompts; made once for each number."""
+        """Return the labels repeated for n layers along the axis of prompts; cached by n."""
 
         def make() -> Labels:
             group, region = (x.repeat(n, 1) for x in (self.labels.group, self.labels.region))
@@ -99,7 +99,7 @@ class Forward:
 
     @cached_property
     def settling(self) -> Labels:
-        """Labels in which only the rows that settle count."""
+        """Labels in which only settling rows (never computed again) count."""
         group = self.labels.group.clone()
         group[:, self.settled :] = -1
         return replace(self.labels, group=group)
@@ -113,13 +113,13 @@ class Forward:
 
     @cached_property
     def by_region(self) -> ByRegion | None:
-        """Labels by region, for sums over many rows on a CPU; None if they do not apply."""
+        """Labels by region, for sums over many rows on a CPU; None with a cache, on a GPU, or if unusable."""
         if self.cached or not self.labels.group.is_cpu:
             return None
         return ByRegion.from_labels(self.labels)
 
     @cached_property
     def max_entropy(self) -> Float[Tensor, "b 1 q"]:
-        """ln of the number of visible keys; NaN for one key, whose entropy has no scale."""
+        """ln of the number of visible keys; NaN if only one key is visible, where entropy has no scale."""
         count = self.visible.count
         return torch.where(count > 1, count.float().log(), torch.nan)[:, None]

@@ -1,7 +1,7 @@
 """The logit lens: what the network would predict if it ended after a layer.
 
-A layer's output goes through the final norm and the head, a few rows at a time. A network whose logits are
-not norm and head of its last layer is refused, in its first forward.
+The final norm and the head are applied to a layer's output, a few rows at a time. The first forward raises
+an error for a network whose logits are not its final norm and head applied to its last layer.
 """
 
 from collections.abc import Iterator
@@ -22,14 +22,14 @@ _proven: "WeakSet[nn.Module]" = WeakSet()
 
 @contextmanager
 def proving(model: Model) -> Iterator[None]:
-    """Check in the first forward that the network's logits are norm and head of its last layer."""
+    """Check in the first forward that the logits are norm and head applied to the last layer's output."""
     net = model.net
     if net in _proven:
         yield
         return
     readout = parts.readout(net)
     if readout is None:
-        problem = f"{model.name} has no final norm and head where a lens looks for them"
+        problem = f"the final norm and head of {model.name}, which a lens needs, were not found"
         raise CaptureError(problem, "Trace it without 'lens'.")
     last: list[Tensor] = []
 
@@ -63,9 +63,9 @@ def output_of(block: Any) -> Tensor:
 def predicted(
     model: Model, x: Float[Tensor, "b q d"], rows: Int[Tensor, " w"], selected: Bool[Tensor, "b w"]
 ) -> dict[str, Shaped[Tensor, "b w"]]:
-    """Return what rows of a layer's output predict: the token, its probability, the entropy in nats.
+    """Return the tokens that rows of a layer's output predict, their probability, and the entropy in nats.
 
-    The mask is never predicted. Positions that are not selected are −1 and NaN.
+    The mask is never predicted. Positions that are not selected get −1 and NaN.
     """
     readout = parts.readout(model.net)
     assert readout is not None  # proven

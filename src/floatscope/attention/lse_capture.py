@@ -1,12 +1,13 @@
-"""Capture the log-sum-exp that stock attention computes anyway.
+"""Capture the log-sum-exp that stock attention computes.
 
-SDPA's kernels return it with the output, but the public function drops it. A dispatch mode around the stock
-call reads the kernel's result; the output is that of stock attention, bit for bit. Two kernels return the
-log-sum-exp only on request. The mode requests it, except for few queries: cuDNN then has a faster kernel
-without it, whose last bits differ. If a kernel returns none, the statistics compute their own.
+SDPA's kernels return the log-sum-exp with the output, but the public function drops it. A dispatch mode
+around the stock call reads the kernel's result; the output is that of stock attention, bit for bit. Two
+kernels return the log-sum-exp only on request. The mode requests it, except for few queries, for which cuDNN
+has a faster kernel without log-sum-exp, whose last bits differ. If a kernel returns none, the statistics
+compute the log-sum-exp themselves.
 
-On a CPU a dispatch mode costs more than a short call of the one kernel. There, `CpuLseCapture` has
-transformers' own function call `attend` in place of SDPA, which calls the kernel as SDPA does.
+On a CPU a dispatch mode costs more than a short call of the only kernel. There, `CpuLseCapture` makes
+transformers' own function call `attend` instead of SDPA; `attend` calls the kernel as SDPA does.
 """
 
 import threading
@@ -20,7 +21,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from ..models import attention_hook
 
-# Kernels whose fifth argument requests the log-sum-exp; it is off when nothing is trained.
+# Kernels whose fifth argument requests the log-sum-exp, which is off during inference.
 _LSE_ON_REQUEST = (
     torch.ops.aten._scaled_dot_product_cudnn_attention.default,
     torch.ops.aten._scaled_dot_product_efficient_attention.default,
@@ -29,7 +30,7 @@ FEW = 64  # queries
 
 
 class LseCapture(TorchDispatchMode):
-    """A context around an SDPA call that keeps its log-sum-exp.
+    """Context manager that keeps the log-sum-exp of the SDPA call inside.
 
     Example: `with LseCapture() as captured: sdpa(query, …); lse = captured.lse(query)`.
     """
@@ -41,16 +42,15 @@ class LseCapture(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         if func is torch.ops.aten.scaled_dot_product_attention.default:
-            # In inference mode the composite function arrives whole: let it pick its kernel.
+            # In inference mode the composite function is dispatched: decompose it into its kernel.
             with self:
                 return func.decompose(*args, **kwargs)
         if func in _LSE_ON_REQUEST and args[0].shape[2] >= FEW:
             args = (*args[:4], True, *args[5:])
         result = func(*args, **kwargs)
         returns_lse = "scaled_dot_product" in func.__name__ and "math" not in func.__name__
-        if returns_lse and isinstance(
-            result, tuple | list
-        ):  # the math kernel returns weights instead
+        # the math kernel returns weights instead of a log-sum-exp
+        if returns_lse and isinstance(result, tuple | list):
             self._captured = result[1]
         return result
 
@@ -62,7 +62,8 @@ class LseCapture(TorchDispatchMode):
         lse = lse.squeeze(-1) if lse.ndim == 4 else lse
         b, h, q = query.shape[:3]
         heads = lse.shape[1]
-        if lse.ndim == 3 and heads < h and not h % heads:  # heads that share keys, as further rows
+        # heads that share keys are returned as rows
+        if lse.ndim == 3 and heads < h and not h % heads:
             lse = lse[..., : q * (h // heads)].reshape(b, h, -1)
         if lse.shape[-1] > q:  # one kernel rounds the number of rows up
             lse = lse[..., :q]
@@ -71,7 +72,7 @@ class LseCapture(TorchDispatchMode):
 
 _SDPA = torch.nn.functional.scaled_dot_product_attention
 _choice: Any = torch._fused_sdp_choice
-_FLASH = 1  # what it says where SDPA takes its kernel, and not plain arithmetic
+_FLASH = 1  # the choice of the fused kernel, not of plain arithmetic
 _flash: Any = torch._scaled_dot_product_flash_attention_for_cpu
 _captured = threading.local()
 
@@ -98,7 +99,7 @@ def attend(
 
 
 class _PatchedModule:
-    """A module in which some names are replaced."""
+    """Proxy of a module in which some names are replaced."""
 
     def __init__(self, module: Any, **names: Any) -> None:
         self._module = module
@@ -122,7 +123,7 @@ _ATTENTION_FORWARD = _with_attend(attention_hook.sdpa_attention_forward)
 
 
 class CpuLseCapture:
-    """`LseCapture` for a CPU, without a dispatch mode, which costs 15 to 35 µs a call."""
+    """`LseCapture` for a CPU, without a dispatch mode, which costs 15 to 35 µs per call."""
 
     def __init__(self, call: attention_hook.Call) -> None:
         self._call = call
@@ -136,7 +137,7 @@ class CpuLseCapture:
         self._call.attention = None
 
     def lse(self, query: Float[Tensor, "b h q d"]) -> Float[Tensor, "b h q"] | None:
-        """Return the log-sum-exp of every row, or None if there is none of that shape. Can be called once."""
+        """Return the log-sum-exp of every row, or None if none has that shape. Call only once."""
         lse: Tensor | None = _captured.lse
         _captured.lse = None
         return lse.float() if lse is not None and lse.shape == query.shape[:3] else None

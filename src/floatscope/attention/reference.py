@@ -1,6 +1,6 @@
-"""The oracle: every statistic by its definition, in float64, with the complete matrix in memory.
+"""Reference implementation of every statistic by its definition, in float64, with the complete matrix.
 
-Short and slow on purpose. Only tests and self-checks call it.
+Short and slow on purpose. Only tests and self-checks use this module.
 """
 
 import torch
@@ -32,7 +32,7 @@ def scores(view: View) -> Float[Tensor, "b h q k"]:
 
 
 def attention(view: View) -> Float[Tensor, "b h q k"]:
-    """Return the attention matrix."""
+    """Return the matrix of attention weights."""
     return scores(view).masked_fill(~may_look(view), -torch.inf).softmax(-1)
 
 

@@ -1,7 +1,8 @@
 """Attention rollout, layer by layer: how much of each row's content comes from each region.
 
-R_l = ½ (Ā_l + I) R_{l−1}, with Ā the mean over all heads, from the attention sums. The state of a row is
-one share per region. With a KV cache, the states of earlier rows are kept from forward to forward.
+R_l = ½ (Ā_l + I) R_{l−1}, where Ā is the mean over all heads and Ā_l R_{l−1} is one of the attention sums.
+The state of a row is one share per region. With a KV cache, the states of earlier rows are kept between
+forwards.
 """
 
 from collections.abc import Sequence
@@ -18,38 +19,38 @@ State = Float[Tensor, "b k r"]
 
 @dataclass(eq=False)
 class Rollout:
-    """The rollout of a forward: `begin` it, then call `before` and `after` each layer's sums."""
+    """Rollout of a forward. Call `begin` once, then `before` and `after` each layer's sums."""
 
-    # With a cache of fixed size: the states, (b, k, r) by layer, in memory that stays where it is.
+    # With a fixed-size cache: the states, (b, k, r) by layer, at fixed addresses.
     fixed: dict[int, Tensor] = field(default_factory=dict)
-    # With one that grows, by layer: whose, and the state of every row.
+    # With a growing cache, by layer: the prompts, and the state of every row.
     cached_states: dict[int, tuple[list[int], Tensor]] = field(default_factory=dict)
-    _state: Tensor | None = None  # up to this layer
+    _state: Tensor | None = None  # up to the current layer
 
     def begin(self) -> None:
         """Start a forward."""
         self._state = None
 
     def select_states(self, prompts: Sequence[int]) -> dict[int, State]:
-        """Return the states of all earlier rows by layer, with a KV cache, to be copied into `fixed`."""
+        """Return the cached states of these prompts by layer, to be copied into `fixed`."""
         order = list(prompts)
         return {layer: _select(cached, order) for layer, cached in self.cached_states.items()}
 
     def unfix(self, prompts: Sequence[int], columns: int) -> None:
-        """Copy the states back for a cache that grows."""
+        """Copy the states of a fixed-size cache back to those of a growing one."""
         for layer, state in self.fixed.items():
             self.cached_states[layer] = (list(prompts), state[:, :columns].clone())
         self.fixed = {}
 
     def before(self, forward: Forward, device: torch.device) -> State:
-        """Return the state before a layer."""
+        """Return the state of all rows before a layer."""
         if self._state is None:
             self._state = forward.labels.in_region
         self._state = self._state.to(device)
         return self._state
 
     def after(self, layer: int, rolled: Float[Tensor, "b q r"], forward: Forward) -> State:
-        """Return the state of all rows after a layer; with a cache, earlier rows keep theirs."""
+        """Return the state of all rows after a layer; with a cache, earlier rows keep their state."""
         assert self._state is not None
         new = (rolled + forward.visible.of_rows(self._state, 1)) / 2
         if forward.visible.row_columns is not None:
@@ -71,7 +72,7 @@ class Rollout:
         return new
 
     def _replace_rows(self, layer: int, new: Float[Tensor, "b q r"], forward: Forward) -> State:
-        """Return the new states; with an approximate cache, rows that were not recomputed keep theirs."""
+        """Return the new states; with an approximate cache, rows not recomputed keep their state."""
         prompts = list(forward.prompts)
         cached = self.cached_states.get(layer) if forward.partial else None
         if cached is not None:
@@ -85,6 +86,6 @@ class Rollout:
 
 
 def _select(cached: tuple[list[int], Tensor], prompts: list[int]) -> State:
-    """Select the states of these prompts; others may have ended."""
+    """Select the states of these prompts, without those of prompts that have ended."""
     before, state = cached
     return state if before == prompts else state[[before.index(p) for p in prompts]]

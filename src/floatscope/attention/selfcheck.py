@@ -1,8 +1,8 @@
-"""The self-check of a freshly loaded model: what must hold before any number is believed.
+"""Self-check of a newly loaded model, before any statistic is computed.
 
-No weight is NaN; the logits are finite and not all the same; the direction is the stated one; padding changes
-nothing; captured rows sum to one and agree with the float64 reference; an edit at the attention hook changes
-the logits. A failure names the check.
+No weight is NaN; the logits are finite and not all equal; the attention direction is the stated one; padding
+does not change the logits; captured rows sum to one and agree with the float64 reference; an edit at the
+attention hook changes the logits. The error of a failure names the check.
 """
 
 from collections.abc import Callable
@@ -19,7 +19,7 @@ from .reference import attention, scores
 from .shapes import Labels, View
 
 _SIZE = 12
-# Of the largest logit or weight: rounding of a whole network in each dtype.
+# Share of the largest logit or weight: rounding error of a whole network in each dtype.
 _TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-4, torch.bfloat16: 0.1, torch.float16: 0.02}
 _ROUTED = 1e-5
 
@@ -37,7 +37,7 @@ def check(model: Model) -> None:
 
 @dataclass(eq=False)
 class Probe:
-    """A model, a short text, and its logits."""
+    """A model, the token ids of a short text, and their logits."""
 
     model: Model
     ids: Tensor
@@ -53,7 +53,10 @@ Problem = tuple[str, str] | None
 def _no_nan(probe: Probe) -> Problem:
     for name, weight in probe.model.net.named_parameters():
         if not bool(torch.isfinite(weight).all()):
-            return f"{name} holds NaN or infinity", "The weights are damaged: fetch them again."
+            return (
+                f"{name} contains NaN or infinity",
+                "The weights are damaged: download them again.",
+            )
     return None
 
 
@@ -78,7 +81,7 @@ def _finite(probe: Probe) -> Problem:
 
 
 def _direction(probe: Probe) -> Problem:
-    """Change the last token: exactly the rows that see it must change."""
+    """Check that changing the last token changes exactly the rows that see this token."""
     model, other = probe.model, probe.ids.clone()
     other[0, -1] = (other[0, -1] + 1) % model.vocab_size
     moved = (probe.logits - model.logits(other)).abs().amax(-1)[0]  # (s,)
@@ -86,10 +89,13 @@ def _direction(probe: Probe) -> Problem:
     sees = sees.to(moved.device)
     remedy = "Load it with the right direction=..., or report the family as broken."
     if bool((moved[~sees] > 0).any()):
-        return f"it should be {model.direction}, but a later token changes earlier rows", remedy
+        return (
+            f"attention should be {model.direction}, but a later token changes earlier rows",
+            remedy,
+        )
     if not bool((moved[sees] > 0).all()):
-        blind = "no row" if not bool((moved[sees][:-1] > 0).any()) else "not every row that should"
-        return f"it should be {model.direction}, but {blind} sees the last token", remedy
+        blind = "no row" if not bool((moved[sees][:-1] > 0).any()) else "not every expected row"
+        return f"attention should be {model.direction}, but {blind} sees the last token", remedy
     return None
 
 
@@ -103,7 +109,7 @@ def _padding(probe: Probe) -> Problem:
     share = max(_TOLERANCE[model.dtype], _ROUTED if model.n_experts else 0.0)
     limit = share * float(probe.logits.abs().max().clamp_min(1e-3))
     if float(moved) > limit:
-        return f"left padding moves a logit by {float(moved):.2g}", "Decode with batch_size=1."
+        return f"left padding changes a logit by {float(moved):.2g}", "Decode with batch_size=1."
     return None
 
 
@@ -143,18 +149,18 @@ def _rows_sum_to_one(probe: Probe) -> Problem:
     return None
 
 
-# Statistics are computed in float32, which tells scores of this size apart by 3e-5. Trained models have
-# scores of up to some hundred.
+# Statistics are computed in float32, which resolves scores of this size to 3e-5. Trained models have
+# scores of up to a few hundred.
 _LARGEST_SCORE = 300.0
 _SCORES = (
-    "float32 does not tell such scores apart, and statistics would be wrong. Trained weights have none: "
-    "copy the checkpoint again, or look for a wrong scale in its config.json or adapter."
+    "float32 cannot distinguish such scores, so statistics would be wrong. Trained weights do not give "
+    "them: copy the checkpoint again, or look for a wrong scale in its config.json or adapter."
 )
 _TRANSFORMERS = "This transformers version may call attention in another way; use the tested one."
 
 
 def _edit_bites(probe: Probe) -> Problem:
-    """Set one layer's attention output to zero: the logits must change."""
+    """Check that setting one layer's attention output to zero changes the logits."""
 
     def silence(call: attention_hook.Call, proceed: attention_hook.Proceed) -> Tensor:
         output = proceed(call)
@@ -163,7 +169,7 @@ def _edit_bites(probe: Probe) -> Problem:
     with attention_hook.attach(probe.model.net, silence):
         after = probe.model.logits(probe.ids)
     if torch.equal(probe.logits, after):
-        return "an edit at the attention hook leaves the logits as they were", _TRANSFORMERS
+        return "an edit at the attention hook does not change the logits", _TRANSFORMERS
     return None
 
 

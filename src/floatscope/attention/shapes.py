@@ -1,7 +1,7 @@
-"""One layer's attention in one forward, and the arrays measured of it: shapes, no arithmetic.
+"""Data types for the attention of one layer in one forward and for the arrays measured from it.
 
-`reference` and `cpu.blocked` take a View and give Arrays. Rows (queries) carry a group, keys carry a region;
-−1 is padding and never counts.
+`reference` and `cpu.blocked` compute Arrays from a View. Every row (query) has a group and every key a
+region; −1 is padding and never counts.
 """
 
 from contextlib import AbstractContextManager, nullcontext
@@ -17,14 +17,14 @@ from ..models import Visibility, attention_hook
 
 @dataclass(frozen=True, eq=False)
 class Labels:
-    """The group of each query and the region of each key in one forward; shared by all its layers."""
+    """Group of each query and region of each key in one forward, shared by all layers."""
 
     group: Int[Tensor, "b q"]
     n_groups: int
     region: Int[Tensor, "b k"]
     n_regions: int
     first: int | None = None  # column of the first query; by default they are the last positions
-    columns: Int[Tensor, " q"] | None = None  # of every query, if they are known on the device
+    columns: Int[Tensor, " q"] | None = None  # column of every query, if known on the device
 
     @cached_property
     def of_group(self) -> Float[Tensor, "b g q"]:
@@ -90,7 +90,7 @@ def one_hot(index: Int[Tensor, "b n"], size: int) -> Float[Tensor, "b n s"]:
 
 
 def _is_default(mask: Tensor | None, visible: Visibility) -> bool:
-    """Tell whether the mask follows from direction and padding alone; an intervention replaces it."""
+    """Return whether the mask follows from direction and padding alone, not from an intervention."""
     if visible.reach is not None:
         return False
     default = visible.mask
@@ -101,18 +101,18 @@ def _is_default(mask: Tensor | None, visible: Visibility) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class View:
-    """One layer's attention: q and k as at the attention hook."""
+    """Attention inputs of one layer, with q and k as at the attention hook."""
 
     query: Float[Tensor, "b h q d"]
     key: Float[Tensor, "b kv k d"]
     scale: float
-    mask: Bool[Tensor, "#b #h q k"] | None  # None: everything, or everything so far
+    mask: Bool[Tensor, "#b #h q k"] | None  # None: no mask beyond `causal`
     causal: bool
     visible: Visibility
     labels: Labels
     lse: Float[Tensor, "b h q"] | None = None  # log-sum-exp of the scaled scores, where known
     state: Float[Tensor, "b k r"] | None = None  # the rollout of the layers below
-    bias: Float[Tensor, "b h 1 k"] | None = None  # added to the scaled scores (an intervention's)
+    bias: Float[Tensor, "b h 1 k"] | None = None  # an intervention's, added to the scaled scores
     few_sums: "FewRowSums | None" = None  # on a GPU with few rows: computed with the log-sum-exp
 
     @classmethod
@@ -124,10 +124,10 @@ class View:
         lse: Tensor | None = None,
         state: Tensor | None = None,
     ) -> "View":
-        """Make a view of a call at the attention hook."""
+        """Create a view from a call at the attention hook."""
         mask = call.mask
         if visible.direction.in_blocks and _is_default(mask, visible) and visible.sees_all:
-            mask = None  # it hides nothing
+            mask = None  # the mask hides no key
         qk = (call.query, call.key, call.scale, mask, call.causal)
         bias = None if call.bias is None else call.bias.float()
         return cls(*qk, visible, labels, lse, state, bias)
@@ -138,24 +138,24 @@ class View:
         return _is_default(self.mask, self.visible)
 
 
-# What a back end measures of one layer: tensors by name. Statistics have the names of
-# `floatscope.statistics`; the others are parts of one. What was not asked for is missing.
+# Results of a back end for one layer: tensors by name. Statistics have the names of
+# `floatscope.statistics`; the other tensors are parts of a statistic. Only requested tensors are included.
 #
 #   of the weights     column_sum (b, g, h, k)  Σ A_ij over the queries of each group
 #                      entropy (b, h, q)        −Σ A ln A, in nats
 #                      region_sum (b, h, q, r)  Σ A_ij over the keys of each region
 #                      rolled (b, q, r)         head mean of A · state
-#   of q and k alone   score, cosine, query_norm (b, h, k)  summed over the queries that count and see the key
+#   of q and k alone   score, cosine, query_norm (b, h, k)  summed over the counted queries that see the key
 #                      key_norm (b, h, k)       the norm itself
-#                      viewers (b, k)           how many those queries are
+#                      viewers (b, k)           number of those queries
 Arrays = dict[str, Tensor]
 
 
 @dataclass(frozen=True, eq=False)
 class FewRowSums:
-    """Sums of few rows computed together on a GPU. Finding the strongest keys overwrites `power`."""
+    """Sums of few rows, computed together on a GPU. `few.strongest` overwrites `power`."""
 
-    labels: Labels  # for which it was
+    labels: Labels  # labels for which the sums were computed
     arrays: Arrays
     power: Float[Tensor, "bh q blocks size"]  # log2 of the weights
-    peak: Float[Tensor, "bh q blocks"]  # the highest of each block of keys
+    peak: Float[Tensor, "bh q blocks"]  # the maximum of each block of keys

@@ -15,7 +15,7 @@ def massive(x: Float[Tensor, "b n d"]) -> tuple[Float[Tensor, "b n"], Int[Tensor
     """Return max |x| / median |x| over each position's channels, and the largest channel; ∞ for median 0."""
     ratios, channels = [], []
     middle = x.shape[-1] // 2
-    for prompt in x:  # one at a time: sorting takes three times the memory
+    for prompt in x:  # one at a time: sorting needs three times the memory
         size = prompt.to(torch.promote_types(x.dtype, torch.float32)).abs()
         best = size.max(-1)
         ordered = size.sort(-1).values
@@ -38,9 +38,9 @@ def routed_experts(output: Any, batch: int) -> tuple[Int[Tensor, "b c q"], Float
 
 @dataclass(eq=False)
 class KVDrift:
-    """Each layer's keys and values of the previous forward, to compare with those of the next one.
+    """Keys and values of the previous forward by layer, for comparison with those of the next forward.
 
-    They stay on the device, as much memory as a KV cache.
+    They stay on the device and need as much memory as a KV cache.
     """
 
     _previous: dict[int, tuple[tuple[int, ...], Tensor, Tensor]] = field(default_factory=dict)
@@ -48,20 +48,23 @@ class KVDrift:
     def update(
         self, layer: int, prompts: Sequence[int], key: Heads, value: Heads
     ) -> tuple[Float[Tensor, "b k"], Float[Tensor, "b k"]]:
-        """Return 1 − cos of each key and value with the previous forward's, mean over heads; NaN at first."""
+        """Return 1 − cos of each key and value to those of the previous forward, averaged over heads.
+
+        NaN for the first forward.
+        """
         previous = self._previous.get(layer)
         self._previous[layer] = (tuple(prompts), key, value)
         if previous is None:
             missing = torch.full((len(key), key.shape[2]), torch.nan, device=key.device)
             return missing, missing
-        # Prompts that have ended are gone from this forward; the others keep their order.
+        # Prompts that have ended are missing from this forward; the others keep their order.
         old_prompts, old_key, old_value = previous
         rows = [old_prompts.index(p) for p in prompts] if prompts else slice(None)
         return _drift(old_key[rows], key), _drift(old_value[rows], value)
 
 
 def _drift(old: Float[Tensor, "b kv _ d"], new: Float[Tensor, "b kv k d"]) -> Float[Tensor, "b k"]:
-    """Return the cosine distance of shared columns; NaN for keys that the previous forward did not have."""
+    """Return the cosine distance of shared columns; NaN for keys missing in the previous forward."""
     shared = min(old.shape[2], new.shape[2])
     distance = cosine_distance(old[:, :, :shared], new[:, :, :shared])
     return torch.nn.functional.pad(distance, (0, new.shape[2] - shared), value=torch.nan)

@@ -1,4 +1,4 @@
-"""Measures: each turns a trace, or a list of traces, into a `Result`."""
+"""Measures, which compute a `Result` from a trace or a list of traces."""
 
 from typing import TYPE_CHECKING
 

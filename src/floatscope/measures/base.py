@@ -1,8 +1,8 @@
-"""The base class of measures: dataclasses whose fields are their configuration.
+"""The base class of measures, which are dataclasses whose fields are their configuration.
 
 A subclass defines `compute(trace)`, which returns a dataset of values for one example: `x` and, if it has a
 null, `x_null`. The base class adds coordinates, constant nulls, intervals, lifts, tables and a default
-figure. A value that does not apply is NaN; a statistic that was not kept is an error that names it.
+figure. A value that does not apply is NaN. A statistic that was not kept raises an error that names it.
 """
 
 from collections.abc import Iterable, Sequence
@@ -36,17 +36,18 @@ class Measure(Configured):
 
     registry: ClassVar["Registry[type[Measure]]"] = MEASURES
     units: ClassVar[dict[str, str]] = {}  # value → unit, such as "share", "×", "positions"
-    nulls: ClassVar[dict[str, float]] = {}  # value → its null, where that is the same everywhere
-    windows: ClassVar[bool] = False  # supports local layers, which have their own chance levels
-    # Whether the measure is about tokens that the network itself reveals. A control then decodes instead of
+    nulls: ClassVar[dict[str, float]] = {}  # value → its null, if it is a constant
+    # whether local layers, with their own chance levels, are supported
+    windows: ClassVar[bool] = False
+    # Whether the measure requires tokens that the network itself reveals. A control then decodes instead of
     # reading the trained network's canvases.
     own_tokens: ClassVar[bool] = False
 
     @property
     def needs(self) -> tuple[str, ...]:
-        """Names of the statistics that `compute` reads, as `keep` spells them; a study keeps no others.
+        """Names of the statistics that `compute` reads, as in `keep`; a study keeps no others.
 
-        Name "head_mean" for `mean_mass` and `mean_received`, and "mass" for the values of single heads.
+        Use "head_mean" for `mean_mass` and `mean_received`, and "mass" for the values of single heads.
         """
         return ()
 
@@ -60,15 +61,19 @@ class Measure(Configured):
         for trace in trace_list:
             if not isinstance(trace, Trace):
                 problem = f"{type(self).__name__} measures traces, not {type(trace).__name__}"
-                raise UsageError(problem, "Give what model.trace(...) returned.")
+                raise UsageError(
+                    problem, "Give a trace or a list of traces, as returned by model.trace(...)."
+                )
         for dim in ("layer", "head"):
             if len({tuple(t.data[dim].values.tolist()) for t in trace_list}) > 1:
                 problem = f"these traces kept different {dim}s"
-                raise UsageError(problem, "Trace them all with the same choice.")
+                raise UsageError(problem, "Trace all prompts with the same choice.")
         models = {str(t.info["model"]) for t in trace_list}
         if len(models) > 1:
             problem = f"traces of different models in one call: {', '.join(sorted(models))}"
-            raise UsageError(problem, "Measure each model's traces apart and use compare(...).")
+            raise UsageError(
+                problem, "Measure each model's traces separately and use compare(...)."
+            )
         examples = [self.example(trace).assign_attrs(id=trace.prompt) for trace in trace_list]
         return self.summarise(examples, next(iter(models), ""))
 
@@ -76,7 +81,7 @@ class Measure(Configured):
         """Combine the values of all examples into a `Result`.
 
         Args:
-            examples (sequence of xr.Dataset): What `example` returned for each trace, in this or another
+            examples (sequence of xr.Dataset): The result of `example` for each trace, from this or another
                 process.
             model (str): The model's name, for tables and figures.
 
@@ -96,7 +101,7 @@ class Measure(Configured):
                 of `nulls` as `<name>_null`.
 
         Raises:
-            UsageError: If `compute` returned something else than numbers with the trace's dimensions, or if
+            UsageError: If `compute` returned anything but numbers with the trace's dimensions, or if
                 the trace has layers with local attention and the measure does not support them.
         """
         if not self.windows:
@@ -116,19 +121,21 @@ class Measure(Configured):
     def _computed(self, trace: Trace) -> xr.Dataset:
         values, prefix = self.compute(trace), f"{type(self).__name__}.compute gave"
         if not isinstance(values, xr.Dataset):
-            remedy = 'Return xr.Dataset({"value": array}), with "value_null" where there is one.'
+            remedy = 'Return xr.Dataset({"value": array}), with "value_null" if it has a null.'
             raise UsageError(f"{prefix} a {type(values).__name__}, not an xarray Dataset", remedy)
         for name, array in values.data_vars.items():
             if array.dtype.kind not in "biuf":
                 problem = f"{prefix} {name!r} as {array.dtype}: expected numbers"
-                raise UsageError(problem, "Return numbers, NaN where the value does not apply.")
+                raise UsageError(
+                    problem, "Return numbers, with NaN where the value does not apply."
+                )
             for dim in {"step", "layer", "head"} & {*array.dims} - {*array.coords}:
                 if array.sizes[dim] != trace.data.sizes[dim]:
-                    sizes = f"{array.sizes[dim]} {dim}s, and the trace has {trace.data.sizes[dim]}"
+                    sizes = f"{array.sizes[dim]} {dim}s, but the trace has {trace.data.sizes[dim]}"
                     remedy = f"Give the dimension a coordinate, or another name than {dim!r}."
                     raise UsageError(f"{prefix} {name!r} for {sizes}", remedy)
             if "example" in array.dims:
-                remedy = "Compute one example at a time; the measure puts the examples together."
+                remedy = "Compute one example at a time; the measure combines the examples."
                 raise UsageError(f"{prefix} {name!r} with a dimension 'example'", remedy)
         return values
 
@@ -137,13 +144,13 @@ class Measure(Configured):
         raise TypeError(f"{type(self).__name__} must define compute")
 
     def plot(self, result: Result) -> Figure:
-        """Draw every value with its interval and null. A subclass may draw a figure of its own."""
+        """Draw every value with its interval and null. Subclasses may override this figure."""
         return default_plot(result)
 
 
 @dataclass(frozen=True)
 class AnchorMeasure(Measure):
-    """A measure of the keys that a rule calls anchors.
+    """Base class of measures of anchors, the keys that a rule selects.
 
     Args:
         rule (Rule): Decides which keys are anchors, from the attention that each key receives: on the mean
@@ -151,7 +158,8 @@ class AnchorMeasure(Measure):
     """
 
     rule: Rule = field(default_factory=ZScore)
-    extra_statistics: ClassVar[tuple[str, ...]] = ()  # read besides those of its rule
+    # statistics read in addition to that of the rule
+    extra_statistics: ClassVar[tuple[str, ...]] = ()
 
     @property
     def needs(self) -> tuple[str, ...]:
@@ -166,12 +174,12 @@ class AnchorMeasure(Measure):
 
         Args:
             trace (Trace): The trace of one prompt.
-            fallback (bool): Where the rule finds no anchor, take the key that receives most attention
+            fallback (bool): Where the rule finds no anchor, use the key that receives most attention
                 instead.
 
         Returns:
             Whether each key is an anchor, (step, layer[, head], key), and whether the rule found any,
-                (step, layer[, head]). The dimension head is there for a rule with `per_head=True`.
+                (step, layer[, head]). The dimension head is present for a rule with `per_head=True`.
         """
         anchor = self.rule(trace)
         has_anchor = anchor.any("key")
@@ -189,7 +197,7 @@ def _labelled(values: xr.Dataset, trace: Trace) -> xr.Dataset:
 
 
 def by_layer(values: Values, *, keep: Sequence[str] = ("layer",)) -> xr.Variable:
-    """Average over all dimensions but those in `keep` (by default: over steps and heads), ignoring NaN."""
+    """Average over all dimensions except those in `keep` (by default over steps and heads), ignoring NaN."""
     bare = values.variable if isinstance(values, xr.DataArray) else values
     return bare.mean([d for d in bare.dims if d not in keep])
 
@@ -201,5 +209,5 @@ def log_mean(ratio: xr.DataArray) -> xr.Variable:
 
 
 def keep_for(measures: Iterable[Measure]) -> frozenset[str]:
-    """Return the statistics that these measures read, for the argument `keep` of `Model.trace`."""
+    """Return the names of statistics that the measures read, for the argument `keep` of `Model.trace`."""
     return frozenset(name for measure in measures for name in measure.needs)

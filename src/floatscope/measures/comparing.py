@@ -1,4 +1,4 @@
-"""Compare results of one measure for several models, with intervals of the differences and no verdict."""
+"""Compare results of one measure for several models, with intervals of the differences."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
@@ -21,7 +21,7 @@ _BESIDE = ("null", "low", "high")
 
 @dataclass(eq=False, repr=False)
 class Comparison:
-    """The results of one measure for several models, side by side.
+    """Results of one measure for several models, side by side.
 
     Args:
         data (xr.Dataset): Each value `x` with the dimension `model` first (`x`, `x_low`, `x_high`,
@@ -39,7 +39,7 @@ class Comparison:
         return self.data[name]
 
     def table(self) -> pd.DataFrame:
-        """Return a tidy table: a row per model and value, then a row per difference (column `versus`)."""
+        """Return a tidy table with a row per model and value, then a row per difference (column `versus`)."""
         frames = []
         for name in self.values:
             frames.append(tidy(self.data, name, _BESIDE))
@@ -64,7 +64,7 @@ class Comparison:
         return latex_table(self.table(), dims, ["null"], caption=caption, label=label)
 
     def plot(self, *values: str, **size: Any) -> Figure:
-        """Draw a panel per value and category: a line per model, interval bands and dotted nulls.
+        """Draw a panel per value and category, with a line per model, interval bands and dotted nulls.
 
         Panels of one value share their scale.
 
@@ -79,7 +79,7 @@ class Comparison:
         shown = [(v, w) for v in values or self.values for w in _panels(self.data[v])]
         if not shown:
             problem = f"nothing to draw of {', '.join(values or self.values) or 'this comparison'}"
-            remedy = f"A figure takes values over depth and at most {_PANELS} categories."
+            remedy = f"A figure can show values over depth and at most {_PANELS} categories."
             raise UsageError(problem, remedy)
         columns = min(4, len(shown))
         layout: Any = {"width": 3.3 if columns < 3 else 2.2, "height": 2.0, "count": len(shown)}
@@ -90,7 +90,7 @@ class Comparison:
             flat = list(axes.flat)[: len(shown)]
             for axis, (name, where) in zip(flat, shown, strict=True):
                 self._panel(axis, name, where)
-            for name in {v for v, _ in shown}:  # one scale for each value
+            for name in {v for v, _ in shown}:  # the same scale in all panels of a value
                 peers = [x for x, (v, _) in zip(flat, shown, strict=True) if v == name]
                 low, high = zip(*(axis.get_ylim() for axis in peers), strict=True)
                 # A margin below zero would show shares and counts that cannot be.
@@ -103,7 +103,7 @@ class Comparison:
         return figure
 
     def _panel(self, axis: Any, name: str, where: dict[Any, Any]) -> None:
-        """Draw every model's value into one panel: a line over depth, or a marker for a single number."""
+        """Draw every model's value in one panel, as a line over depth or as a marker for a single number."""
         for i, model in enumerate(map(str, self.data["model"].values)):
             part = replace(self, data=self.data.sel(where | {"model": model}))
             if "depth" in part[name].dims:
@@ -137,7 +137,7 @@ class Comparison:
 
 
 def _panels(array: xr.DataArray) -> list[dict[Any, Any]]:
-    """Return the selection for each panel: one per label of the dimension besides depth, if they are few."""
+    """Return the selection of each panel: one per label of the dimension other than depth, if few."""
     category_dims = [d for d in array.dims if d not in ("model", "depth")]
     if not category_dims:
         return [{}]
@@ -166,8 +166,8 @@ def compare(
         labels (sequence of str): A name for each result; by default the models' names.
 
     Returns:
-        Means, differences and intervals, without a verdict. The attribute `left_out` of its data lists what
-            could not be compared.
+        Means, differences and intervals, without a verdict. The attribute `left_out` of its data lists the
+            values and examples that could not be compared.
 
     Raises:
         UsageError: If the results have different measures or settings, or if a prompt occurs twice in a
@@ -180,7 +180,7 @@ def compare(
     joined, value_names = xr.Dataset(), []
     for name in dict.fromkeys(v for r in results for v in r.values):
         if not all(name in r.values and name in r.examples for r in results):
-            left_out.append(f"{name}: not in all, or not a mean over examples")
+            left_out.append(f"{name}: not in all results, or not a mean over examples")
             continue
         null = f"{name}_null" if all(f"{name}_null" in e for e in examples) else None
         comparable = aligned(
@@ -249,7 +249,7 @@ def _check(results: Sequence[Result]) -> None:
 
 
 def _paired(results: Sequence[Result], left_out: list[str]) -> list[xr.Dataset]:
-    """Return the examples that all results share, in one order."""
+    """Return the examples that all results share, in the same order."""
     for result in results:
         if "example" not in result.examples.coords:
             problem = (
@@ -277,7 +277,7 @@ def _labels(results: Sequence[Result], labels: Sequence[str] | None) -> list[str
 def aligned(
     examples: list[xr.Dataset], name: str, models: Sequence[str], left_out: list[str]
 ) -> list[xr.Dataset] | None:
-    """Give a value and its null the same dimensions and coordinates in all results; None if impossible."""
+    """Align the dimensions and coordinates of a value and its null in all results; None if impossible."""
     if len(set(models)) > 1 and any("head" in e[name].dims for e in examples):
         examples = [e.mean("head") for e in examples]
         left_out.append(f"{name}: heads (of different models; their mean is compared)")
@@ -316,7 +316,7 @@ def _interpolated(values: xr.Dataset, grid: np.ndarray) -> xr.Dataset:
     depth = values["depth"].values
     if len(depth) == len(grid) and np.allclose(depth, grid):
         return values.assign_coords(depth=grid)
-    at_layers = values.reindex(depth=grid)  # a layer at this very depth needs no neighbour
+    at_layers = values.reindex(depth=grid)  # a layer at exactly this depth needs no neighbour
     return at_layers.combine_first(values.interp(depth=grid))
 
 

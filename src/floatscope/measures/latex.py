@@ -1,7 +1,7 @@
-"""Format numbers and words as LaTeX tables in booktabs' style, with every special character escaped.
+"""Format numbers and words as LaTeX tables for booktabs, with every special character escaped.
 
-Cells are plain text, as a page would show them, and are escaped only here: `−`, `×` and `10⁻⁵` become
-mathematics; names of files and models stay text.
+Cells are plain text, as on a page, and are escaped only here: `−`, `×` and `10⁻⁵` become mathematics; names
+of files and models stay text.
 """
 
 import re
@@ -51,9 +51,9 @@ def _escaped(special: re.Match[str]) -> str:
 def table(
     header: Row, groups: Sequence[Group], *, align: Sequence[str], caption: str, label: str
 ) -> str:
-    """Format a table environment; `groups` are rows that belong together, each with a heading or "".
+    """Format a table environment; `groups` are lists of rows, each with a heading or "".
 
-    `align` has the kind of each column, as `tabular` takes it. A wide table goes over both columns of a page.
+    `align` is the column specification of `tabular`. A wide table spans both columns of a page.
     """
     all_rows = [header, *(row for _, rows in groups for row in rows)]
     for row in all_rows:
@@ -85,6 +85,6 @@ def table(
 
 
 def _row(cells: Row) -> str:
-    """Join the cells of a row, and protect a leading "[" or "*", which LaTeX reads as an option."""
+    """Join the cells of a row, and protect a leading "[" or "*", which LaTeX would read as an option."""
     text = " & ".join(map(tex, cells))
     return ("{}" if text.startswith(("[", "*")) else "") + text + r" \\"

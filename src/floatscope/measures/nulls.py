@@ -1,8 +1,8 @@
 """Null values of the measures: uniform attention between regions and through layers, and random keys.
 
 The null of a single key's mass is in `stats.uniform`. No function here builds an S×S matrix: uniform
-attention of row i is the mean over the keys 0 … last_i, so a cumulative sum serves causal, bidirectional and
-block-causal models, and the difference of two cumulative sums serves layers with local attention.
+attention of row i is the mean over the keys 0 … last_i, so a cumulative sum is enough for causal,
+bidirectional and block-causal models, and the difference of two for layers with local attention.
 """
 
 from collections.abc import Sequence
@@ -27,7 +27,7 @@ Rows = Float[np.ndarray, "s r"]
 
 
 def names(trace: Trace) -> list[str]:
-    """Return the regions in the order of `flow`: those of the prompt, then masked and revealed."""
+    """Return the region names in the order of `flow`: those of the prompt, then masked and revealed."""
     regions = trace.data["region"].values.astype(str)
     return [*dict.fromkeys(regions[regions != _ANSWER].tolist()), MASKED, REVEALED]
 
@@ -69,7 +69,7 @@ def uniform_rows(trace: Trace, state: Rows, step: int, reach: int | None = None)
     """Apply `spread` at one step, in a layer whose rows see every key or `reach` keys to either side."""
     info, current = trace.info, None
     direction, block = Direction(info["direction"]), int(info["block_size"]) or None
-    offset = int(info.get("grid_offset", 0))  # models that do not decode in blocks have none
+    offset = int(info.get("grid_offset", 0))  # None for models that do not decode in blocks
     if direction is Direction.ACTIVE_BLOCK and block is not None:
         first, stop = (int(edge) for edge in trace.data["block"].values[step])
         current = current_block(first, stop, block, offset)
@@ -95,7 +95,7 @@ def uniform_received(trace: Trace) -> xr.DataArray:
 def flow_null(trace: Trace) -> xr.DataArray:
     """Return `trace.flow` under uniform attention: (step, source, target); NaN for an empty source.
 
-    Where some layers have local attention, the result has the dimension layer as well.
+    If some layers have local attention, the result also has the dimension layer.
     """
     nulls = []
     for step in _coordinates(trace, "step"):
@@ -129,7 +129,7 @@ def rows_of_events(trace: Trace) -> Int[np.ndarray, " e"]:
 
 
 def length_share(trace: Trace) -> xr.DataArray:
-    """Return each region's share of the positions, (step, target): the limit of a bidirectional rollout."""
+    """Return each region's share of positions, (step, target), the limit of a bidirectional rollout."""
     count = tokens(trace)
     return _labelled(trace, count / count.sum(1, keepdims=True), ("step", "target"))
 
@@ -137,7 +137,7 @@ def length_share(trace: Trace) -> xr.DataArray:
 def rollout_null(trace: Trace) -> xr.DataArray:
     """Return `trace.rollout` under uniform attention: (step, layer, source, target).
 
-    It follows the same recursion R_l = ½(Ū + I)R_{l−1}, through all layers up to each kept one. A causal row
+    It uses the same recursion R_l = ½(Ū + I)R_{l−1}, through all layers up to each kept one. A causal row
     does not change once it is computed, so all steps of a causal trace share one pass.
     """
     steps, layers, nulls = _coordinates(trace, "step"), _coordinates(trace, "layer"), []
@@ -163,7 +163,7 @@ def _from_regions(inside: np.ndarray, rows: np.ndarray) -> np.ndarray:
 
 
 def _labelled(trace: Trace, values: Any, dims: tuple[str, ...]) -> xr.DataArray:
-    """Label an array by steps, layers and regions; one layer that stands for all layers gets no label."""
+    """Label an array by steps, layers and regions; values shared by all layers get no dimension layer."""
     coords: dict[str, Any] = {d: trace.data[d].values for d in ("step", "layer") if d in dims}
     coords |= {d: names(trace) for d in ("source", "target") if d in dims}
     array = np.asarray(values, float)
@@ -173,7 +173,7 @@ def _labelled(trace: Trace, values: Any, dims: tuple[str, ...]) -> xr.DataArray:
     return xr.DataArray(array, fits, dims)
 
 
-# Columns drawn at random
+# Random keys
 
 
 def random_keys(
@@ -181,7 +181,7 @@ def random_keys(
 ) -> Int[np.ndarray, "draws k"]:
     """Draw k different keys out of `size`, `draws` times, all keys with the same probability."""
     if not 0 < k <= size:
-        raise UsageError(f"{k} random keys of {size}", f"k goes from 1 to {size}.")
+        raise UsageError(f"{k} random keys of {size}", f"Use k from 1 to {size}.")
     order = np.random.default_rng(seed).random((draws, size)).argsort(1)
     return order[:, :k]
 
@@ -189,7 +189,7 @@ def random_keys(
 def matched_keys(
     keys: np.ndarray | Sequence[int], size: int, *, width: int = 8, draws: int = 200, seed: int = 0
 ) -> Int[np.ndarray, "draws k"]:
-    """Draw for each of `keys` another key near it: within `width` positions, or the nearest that is free.
+    """Draw for each of `keys` another key within `width` positions, or the nearest unused one.
 
     The drawn keys are not among `keys`, and no key occurs twice in a draw.
     """
@@ -211,6 +211,6 @@ def matched_keys(
 
 
 def mass_on(mass: xr.DataArray, keys: Int[np.ndarray, "draws k"]) -> xr.DataArray:
-    """Sum the mass on each draw's keys: the dimension `key` becomes `draw`. Absent keys count as 0."""
+    """Sum the mass on the keys of each draw; `key` becomes `draw`, and absent keys count as 0."""
     picked = mass.isel(key=xr.DataArray(keys, dims=("draw", "picked")))
     return picked.sum("picked").drop_vars("key", errors="ignore")

@@ -1,6 +1,7 @@
-"""Map prompt regions to categories that every prompt shares, so that examples can be averaged.
+"""Map prompt regions to categories shared by all prompts, so that examples can be averaged.
 
-Prompts differ in the number of passages and in which of them is gold. A category that a prompt lacks is NaN.
+Prompts differ in their number of passages and in which passage is gold. A category that a prompt lacks is
+NaN.
 """
 
 from collections.abc import Sequence
@@ -17,14 +18,14 @@ from .nulls import MASKED, REVEALED, names, tokens
 from .result import Result
 
 GOLD, OTHERS, UNKNOWN = "gold", "other passages", "passages"
-# "passages": those of a prompt that names no gold. "rest": parts with any other name.
+# "passages": all passages of a prompt without gold. "rest": parts with any other name.
 CATEGORIES = (GOLD, OTHERS, UNKNOWN, "question", "instruction", "template", "answer", "rest")
 
-SERIES = (0, 1, 2, 4, 5, 6, 8, 9)  # how figures draw them: none dotted, as nulls are
+SERIES = (0, 1, 2, 4, 5, 6, 8, 9)  # line styles in figures; dotted is for nulls
 
 
 def gold_of(trace: Trace) -> str | None:
-    """Return the name of the gold region; None if the trace names none, or if it has no tokens."""
+    """Return the name of the gold region; None if the trace has none, or if it has no tokens."""
     gold = str(trace.info.get("gold", ""))
     return gold if gold and gold in names(trace) else None
 
@@ -55,7 +56,7 @@ def from_sources(array: xr.DataArray, trace: Trace, sources: Sequence[str]) -> x
 
 
 def by_category(flow: xr.DataArray, trace: Trace) -> xr.DataArray:
-    """Sum over the target regions of each category; `target` becomes `category`, in a fixed order."""
+    """Sum flow over the target regions of each category; `target` becomes `category`, in a fixed order."""
     gold = gold_of(trace)
     kinds = np.array([category_of(str(target), gold) for target in flow["target"].values])
     inside = kinds[:, None] == np.array(CATEGORIES)  # (target, category)
@@ -65,7 +66,7 @@ def by_category(flow: xr.DataArray, trace: Trace) -> xr.DataArray:
 
 
 def draw_categories(axis: Axes, result: Result, name: str, label: str) -> None:
-    """Draw the share of each category over layers, with its interval and null where they exist."""
+    """Draw the share of each category over layers, with its interval and null if they exist."""
     shown = result[name].dropna("category", how="all")["category"].values
     for series, category in zip(SERIES, shown, strict=False):
         part = replace(result, data=result.data.sel(category=category), control=None)
@@ -77,7 +78,7 @@ def draw_categories(axis: Axes, result: Result, name: str, label: str) -> None:
 def written(trace: Trace) -> Bool[np.ndarray, " e"]:
     """Find the reveals of the answer's text, up to and including its end token.
 
-    Of the run of one token that fills the rest of an answer only the first counts.
+    If one token is repeated to the end of the answer, only its first occurrence counts.
     """
     final = trace.canvas.values[-1]
     final = final[final >= 0][int(trace.info["prompt_length"]) :]

@@ -1,7 +1,7 @@
 """The result of a measure: a labelled dataset, which is also available as a tidy table and a figure.
 
-For every value `x` the dataset holds `x` (mean over the examples), `x_low` and `x_high` (95 % interval over
-the examples) and, where the value has a null, `x_null` and `x_lift` = x / x_null.
+For every value `x` the dataset contains `x` (mean over the examples), `x_low` and `x_high` (95 % interval
+over the examples) and, if the value has a null, `x_null` and `x_lift` = x / x_null.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,16 +20,16 @@ from ..stats import intervals
 from ..stats.digits import ABSENT, digits, estimate
 from . import latex
 
-# Units of what lies between 0 and 1.
+# Units of values between 0 and 1.
 _SHARES = ("share", "probability", "Jaccard", "1 − Jaccard", "of the maximum", "total variation")
 _ENDS = ("low", "high")
-_RANGES: dict[tuple[str, ...], intervals.Bounds] = {  # a unit begins so
+_RANGES: dict[tuple[str, ...], intervals.Bounds] = {  # beginnings of units → range
     _SHARES: intervals.SHARES,
     ("cosine", "correlation"): (-1, 1),
     ("1 − cos",): (0, 2),
     ("ranks / length",): (-0.5, 0.5),  # a difference of mean ranks
     ("keys", "position", "states", "tokens", "heads", "layer", "step"): intervals.COUNTS,
-    ("×", "attention per key", "nats"): intervals.COUNTS,  # no counts, and never negative either
+    ("×", "attention per key", "nats"): intervals.COUNTS,  # not counts, but never negative
 }
 
 
@@ -40,22 +40,22 @@ class Result:
     Variables of `data` can be read as attributes: `result.absorption` is `result.data["absorption"]`.
 
     Args:
-        data (xr.Dataset): For each value `x`: `x`, `x_low`, `x_high` and, where it has a null, `x_null` and
+        data (xr.Dataset): For each value `x`: `x`, `x_low`, `x_high` and, if it has a null, `x_null` and
             `x_lift`. The attribute "units" of each variable is its unit.
         measure (Measure): The measure with its configuration.
         examples (xr.Dataset): The values of the single examples, along the dimension `example`. Its
-            coordinate `example` holds the prompts' ids where they are known.
+            coordinate `example` contains the prompts' ids if they are known.
         model (str): The model's name; "" by default.
         values (list of str): Names of the values in `data`, without `_low`, `_null` and so on.
         control (Result): The same measure of an untrained model, drawn lightly in figures; None by default.
     """
 
     data: xr.Dataset
-    measure: Any  # the Measure that found it
-    examples: xr.Dataset  # the same example by example; coordinate `id`: which example it is
+    measure: Any  # the Measure that computed the result
+    examples: xr.Dataset  # values by example, with the coordinate `id`
     model: str = ""
     values: list[str] = field(default_factory=list)
-    control: "Result | None" = None  # the same of an untrained model, for the figure
+    control: "Result | None" = None  # of an untrained model, for figures
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_") or name == "data":
@@ -80,7 +80,7 @@ class Result:
         return table
 
     def _count(self, name: str) -> Any:
-        """Count the examples for which a value applies, cell by cell."""
+        """Count the examples for which a value applies, by cell."""
         values = self.examples.variables.get(name)
         if values is None or "example" not in values.dims:
             return self.n
@@ -108,7 +108,7 @@ class Result:
             ax: Matplotlib axes to draw into: one, or as many as there are panels.
             panel: With one `ax`, the panel to draw, counted from 0.
             width: Width of the whole figure in inches. Panels that do not fit side by side are stacked.
-            height: Height of the whole figure in inches; by default what the panels need.
+            height: Height of the whole figure in inches; by default as much as the panels need.
             font_size: Font size in points; by default rcParams["font.size"] if you changed it, else 8.
         """
         with figure_size(**size):
@@ -161,9 +161,10 @@ class Result:
 
 
 def tidy(data: xr.Dataset, name: str, suffixes: Sequence[str]) -> pd.DataFrame:
-    """Return a row per cell of a value: its labels, its mean, the columns `<name>_<suffix>`, its unit."""
+    """Return a table of one value: a row per cell with labels, mean, `<name>_<suffix>` columns and unit."""
     main = data.variables[name]
-    columns: dict[str, Any] = {"value": name}  # one frame: adding columns to a frame is far slower
+    # one frame, because adding columns to a frame is much slower
+    columns: dict[str, Any] = {"value": name}
     for dim, places in zip(main.dims, np.indices(main.shape), strict=True):
         columns[str(dim)] = data.get_index(dim).take(places.ravel())
     columns["mean"] = main.values.ravel()
@@ -174,7 +175,7 @@ def tidy(data: xr.Dataset, name: str, suffixes: Sequence[str]) -> pd.DataFrame:
 
 
 def bounds_of(values: Any, attrs: Mapping[Any, Any]) -> intervals.Bounds | None:
-    """Return the range of a value by its unit and `most`; None if values lie beyond it."""
+    """Return the range of a value from its unit and `most`; None if any value lies outside."""
     unit = str(attrs.get("units", ""))
     ranges = [ends for units, ends in _RANGES.items() if unit.startswith(units)]
     if not ranges or not values.size:
@@ -190,9 +191,9 @@ def summarise(
 ) -> Result:
     """Combine one dataset per example (values and their `_null`s) into means, intervals and lifts.
 
-    Attributes of an example: `id` identifies it, so that results can be paired; `most` may give the largest
-    possible value of a count, such as {"lifetime": 32} for 32 states; `gold` says whether the example has a
-    gold region, and the result counts those that have one.
+    Attributes of an example: `id` identifies the example for pairing; `most` may give the largest possible
+    value of a count, such as {"lifetime": 32} for 32 states; `gold` is whether the example has a gold region,
+    and the result states how many examples have one.
     """
     if not examples:
         raise UsageError("no traces", "Give at least one.")
@@ -211,9 +212,9 @@ def summarise(
 
 
 def summarise_joined(joined: xr.Dataset, measure: Any, model: str, units: dict[str, str]) -> Result:
-    """Do what `summarise` does, for examples that are already joined along the dimension `example`."""
+    """Compute the result of `summarise` from examples already joined along the dimension `example`."""
     values = [str(v) for v in joined.data_vars if not str(v).endswith("_null")]
-    variables: dict[str, xr.Variable] = {}  # one dataset is built at the end
+    variables: dict[str, xr.Variable] = {}  # collected to build one dataset at the end
     for name in values:
         array = joined[name].variable
         if "example" not in array.dims:
@@ -238,7 +239,8 @@ def summarise_joined(joined: xr.Dataset, measure: Any, model: str, units: dict[s
 def side_by_side(examples: Sequence[xr.Dataset]) -> xr.Dataset:
     """Join examples along a new first dimension `example`; values that an example lacks are NaN.
 
-    Coordinates and attributes are those of the first. Examples alike are stacked, which is far faster.
+    Coordinates and attributes are those of the first example. Examples of equal form are stacked, which is
+    much faster.
     """
     first = examples[0]
     if "example" in first.sizes or not all(_alike(first, other) for other in examples[1:]):
@@ -252,7 +254,7 @@ def side_by_side(examples: Sequence[xr.Dataset]) -> xr.Dataset:
 
 
 def _alike(a: xr.Dataset, b: xr.Dataset) -> bool:
-    """Return whether two datasets have the same variables, shapes and coordinates: they can be stacked."""
+    """Return whether two datasets can be stacked: equal variables, shapes and coordinates."""
 
     def form(data: xr.Dataset) -> Any:
         arrays = {name: (v.dims, v.shape, v.dtype) for name, v in data.variables.items()}
@@ -264,7 +266,7 @@ def _alike(a: xr.Dataset, b: xr.Dataset) -> bool:
 def latex_table(
     frame: pd.DataFrame, labels: Sequence[str], numbers: Sequence[str], *, caption: str, label: str
 ) -> str:
-    """Format a tidy table for LaTeX: a group per value, its labels, mean with interval, and `numbers`."""
+    """Format a tidy table as LaTeX: a group per value with labels, mean with interval, and `numbers`."""
     labels = [name for name in frame.columns if name in labels]
     groups = []
     for name, rows in frame.groupby("value", sort=False):

@@ -1,6 +1,6 @@
-"""Sets of the strongest keys of each step, and how they fare at later steps: shared by measures of reuse.
+"""Select the strongest keys of each step, and compute their attention at later steps, for measures of reuse.
 
-The attention is that of the rows that decide: those still masked, or the newest row of a causal model.
+Only the rows that decide a token are used: rows still masked, or the newest row of a causal model.
 """
 
 from collections.abc import Sequence
@@ -15,11 +15,11 @@ from ..trace import Trace
 
 LAGS = (1, 2, 4, 8, 16)
 BUDGETS = (0.05, 0.1, 0.2, 0.3, 0.5)
-FIRST = 4  # keys at the beginning that a sink-and-window set always holds
+FIRST = 4  # first keys, always included in a sink-and-window set
 
 
 def check_shares(name: str, shares: Sequence[float]) -> None:
-    """Refuse shares of the keys, or of the attention, outside (0, 1]."""
+    """Raise an error for shares (of the keys or of the attention) outside (0, 1]."""
     if not shares or not all(0 < share <= 1 for share in shares):
         raise UsageError(
             f"{name} = {shares}", "Use shares above 0 and up to 1, such as (0.1, 0.3)."
@@ -33,11 +33,11 @@ def deciding_mass(trace: Trace) -> xr.DataArray:
     computed last; at the first kept step it is the mean of all rows of the prompt.
 
     Returns:
-        (step, layer, head, key); 0 for keys that are not there yet.
+        (step, layer, head, key); 0 for keys that do not exist yet.
     """
     if Direction(trace.info["direction"]) is not Direction.CAUSAL:
         return trace.mass_from("masked").fillna(0).transpose("step", "layer", "head", "key")
-    # Sums over all rows so far: their differences are those of the new rows.
+    # Sums are over all rows so far, so their differences belong to the new rows.
     sums = trace.data["column_sum"].astype(np.float64).sum("group")
     sums = sums.fillna(0).transpose("step", "layer", "head", "key")
     rows = trace.data["rows_counted"].sum("group")
@@ -63,7 +63,7 @@ def top_sets(
     present: Bool[np.ndarray, "t k"],
     sizes: Int[np.ndarray, "t b"],
 ) -> Bool[np.ndarray, "*h t b k"]:
-    """Return the strongest keys of each step, for several set sizes. Of equal keys, the first count."""
+    """Return the strongest keys of each step, for several set sizes; ties go to the first keys."""
     mass = np.where(present, mass, -1.0)
     keys = mass.shape[-1]
     sets = np.empty((*mass.shape[:-1], sizes.shape[1], keys), bool)
@@ -80,7 +80,7 @@ def top_sets(
 
 
 def window_sets(trace: Trace, sizes: Int[np.ndarray, "t b"]) -> Bool[np.ndarray, "t b k"]:
-    """Return sets of the first keys and of those nearest to a row that decides, for each step and size."""
+    """Return sets of the first keys and the keys nearest to a deciding row, for each step and size."""
     present = present_keys(trace)
     masked = trace.data["masked"].transpose("step", "key").values
     causal = Direction(trace.info["direction"]) is Direction.CAUSAL
@@ -101,7 +101,7 @@ def window_sets(trace: Trace, sizes: Int[np.ndarray, "t b"]) -> Bool[np.ndarray,
 def retained_by(
     sets: Bool[np.ndarray, "*h s b k"], mass: Float[np.ndarray, "*h t k"]
 ) -> Float[np.ndarray, "*h s t b"]:
-    """Return the share of each step's attention that rests on each set of keys."""
+    """Return the share of each step's attention on each set of keys."""
     *heads, states, budgets, keys = sets.shape
     flat = sets.reshape(*heads, states * budgets, keys).astype(mass.dtype)
     shares = flat @ np.swapaxes(mass, -1, -2) / mass.sum(-1)[..., None, :]
@@ -109,7 +109,7 @@ def retained_by(
 
 
 def later(matrix: Float[np.ndarray, "*h s t b"]) -> Float[np.ndarray, "*h s t b"]:
-    """Blank the entries of a reference × step matrix in which the step lies before its reference."""
+    """Set entries of a reference × step matrix to NaN if their step precedes the reference."""
     steps = np.arange(matrix.shape[-2])
     return np.where((steps >= steps[:, None])[..., None], matrix, np.nan)
 

@@ -28,9 +28,10 @@ Positions = str | Choice
 
 
 class Streaming(Watcher):
-    """A watcher that writes chosen rows, batch after batch. An impossible choice is refused at once.
+    """Watcher of a decoding that writes chosen rows to disk, batch after batch.
 
-    Decode inside `to`; call `start` before and `finish` after each batch.
+    Decode inside `to`; call `start` before and `finish` after each batch. Invalid layers, steps or positions
+    raise an error on construction.
     """
 
     def __init__(
@@ -47,21 +48,21 @@ class Streaming(Watcher):
             dtype = str(model.dtype).removeprefix("torch.")
             dtype = dtype if dtype in STORED else "float32"
         if dtype not in STORED:
-            problem = f"activations cannot be kept as {dtype!r}"
+            problem = f"activations cannot be stored as {dtype!r}"
             raise UsageError(problem, f"Use auto, {', '.join(STORED)}.")
         if isinstance(positions, str) and positions not in NAMED:
             raise UsageError(f"positions = {positions!r}", f"Use {', '.join(NAMED)}, or numbers.")
         self.model, self.sampler, self.positions, self.dtype = model, sampler, positions, dtype
         self.layers = chosen(layers, model.n_layers, "layer")
         self.steps = frozenset(chosen(steps, n_steps, "step"))
-        self._lengths = np.zeros(0, int)  # of the prompts of this batch
+        self._lengths = np.zeros(0, int)  # of the prompts in this batch
         self._first = 0  # the batch's first prompt
         self._select: Bool[Tensor, "b q"] | None = None
-        self._rows: dict[int, np.ndarray] = {}  # of the forward just run, by layer
+        self._rows: dict[int, np.ndarray] = {}  # rows of the current forward, by layer
 
     @contextmanager
     def to(self, path: Path) -> Iterator[None]:
-        """Open a new store, and hook the input of the chosen layers."""
+        """Open a new store, and register hooks on the input of the chosen layers."""
         model = self.model
         names = ("model", "family", "fingerprint", "shift", "mask_id")
         attributes = {
@@ -81,11 +82,11 @@ class Streaming(Watcher):
             yield
 
     def start(self, prompts: Sequence[Encoded]) -> None:
-        """Start a batch."""
+        """Start a batch of prompts."""
         self._first += len(self._lengths)
         self._lengths = np.array([len(prompt.ids) for prompt in prompts])
         self._columns: dict[str, list[np.ndarray]] = {name: [] for name in COLUMNS}
-        self._chosen: list[list[int]] | None = None  # by prompt, where positions are numbers
+        self._chosen: list[list[int]] | None = None  # by prompt, if positions are numbers
         if self.positions is not None and not isinstance(self.positions, str):
             sizes = (self._lengths + self.sampler.length).tolist()
             self._chosen = [chosen(self.positions, size, "position") for size in sizes]
@@ -127,7 +128,7 @@ class Streaming(Watcher):
     def receive_decision(
         self, state: State, revealed: Bool[Tensor, "b w"], token: Int[Tensor, "b w"]
     ) -> None:
-        """Pass on the rows, now that it is known which prompts of a cached batch had already ended."""
+        """Write the rows of the last forward, without those of prompts that had already ended."""
         if state.step not in self.steps:
             return
         select = self._selected(state).cpu()
@@ -139,7 +140,7 @@ class Streaming(Watcher):
         self._rows = {}
         column, prompt = row + state.visible.first_row, np.asarray(state.active)[batch]
         values = {
-            "prompt": prompt,  # of the batch, until it is finished
+            "prompt": prompt,  # numbers within the batch
             "step": np.full(len(batch), state.step),
             "position": column - (state.prompt_end - self._lengths[prompt]),
             "token": state.canvas.cpu().numpy()[batch, column],
@@ -161,11 +162,11 @@ class Streaming(Watcher):
 
 
 def stored(rows: Tensor, kind: str) -> np.ndarray:
-    """Convert rows to the store's dtype; values that float16 cannot represent are an error."""
+    """Convert rows to the store's dtype; raise an error for values that float16 cannot represent."""
     narrow = rows.to(getattr(torch, kind))
     if kind == "float16" and not bool((narrow.isfinite() | ~rows.isfinite()).all()):
         problem = f"an activation of {float(rows.abs().max()):.3g} does not fit into float16"
-        raise CaptureError(problem, "Keep them as bfloat16 or float32: dtype='bfloat16'.")
+        raise CaptureError(problem, "Store them as bfloat16 or float32: dtype='bfloat16'.")
     if kind == "bfloat16":
         return narrow.view(torch.int16).cpu().numpy().view(np.uint16)
     return np.asarray(narrow.cpu().numpy())

@@ -29,7 +29,7 @@ Named = dict[str, object]
 
 @dataclass(frozen=True, eq=False)
 class DatasetBuilder:
-    """Labels what was recorded with one model and sampler, of these layers and heads."""
+    """Builder of labelled datasets from the records of one model and sampler."""
 
     model: Model
     sampler: AnySampler
@@ -37,9 +37,9 @@ class DatasetBuilder:
     heads: Sequence[int]
 
     def assemble(self, decoding: Decoding, recorded: PromptRecord) -> xr.Dataset:
-        """Label all that was recorded of one prompt."""
+        """Assemble the labelled dataset of one prompt."""
         model, size = self.model, decoding.canvas.shape[1]
-        # A prompt that ended records on.
+        # Steps after a prompt's end are recorded too.
         steps = [t for t in recorded.step_store.steps if t < decoding.steps]
         coords = self._coordinates(decoding, recorded, steps)
         attributes: Named = {
@@ -62,12 +62,12 @@ class DatasetBuilder:
         }
         if not steps:
             problem = f"none of the chosen steps was reached: decoding ended after {decoding.steps}"
-            warnings.warn(f"{problem}; this trace holds no statistics", stacklevel=2)
+            warnings.warn(f"{problem}; this trace contains no statistics", stacklevel=2)
             return xr.Dataset(variables, coords, attributes)
         arrays = recorded.step_store.arrays if isinstance(recorded.step_store, KeptSteps) else {}
         for name, about in STATISTICS.arrays().items():
             if name in arrays:
-                # Taken out, one statistic at a time: nothing large is in memory twice.
+                # Remove one array at a time, so that no large array is in memory twice.
                 array = _filled(arrays.pop(name), len(steps), size if about.by_position else None)
                 variables[name] = (("step", *about.dims), array)
         reached = [step < decoding.steps for step, _, _ in recorded.events]
@@ -78,7 +78,7 @@ class DatasetBuilder:
             variables[name] = self._uniform(scale, decoding, steps)
         if decoding.cache not in (None, "exact"):
             stale = np.zeros((len(steps), size), bool)
-            for row, stale_keys in zip(stale, recorded.stale, strict=False):  # which may end early
+            for row, stale_keys in zip(stale, recorded.stale, strict=False):  # may end early
                 row[: len(stale_keys)] = stale_keys[:size]
             viewers = (~stale).sum(1, keepdims=True).astype(np.float32)  # rows that were computed
             variables["stale"] = (("step", "key"), stale)
@@ -86,7 +86,7 @@ class DatasetBuilder:
         return xr.Dataset(variables, coords, attributes)
 
     def begin(self, prompt: Encoded, shape: Shape) -> Named:
-        """Return what is known of a trace before its first step, as JSON has it."""
+        """Return the facts of a trace that are known before its first step, as JSON values."""
         nothing = {"text": "", "raw_text": "", "ended": "unfinished"}
         return {
             "attributes": {**nothing, **self._facts(prompt)},
@@ -118,10 +118,10 @@ class DatasetBuilder:
     def _uniform(
         self, scale: Callable[..., np.ndarray], decoding: Decoding, steps: Sequence[int]
     ) -> tuple[tuple[str, ...], Float[np.ndarray, "..."]]:
-        """Compute a scale of uniform attention, by layer if some are local; NaN for keys not there yet."""
+        """Compute a value under uniform attention, by layer if some are local; NaN for keys not there yet."""
         model, size, offset = self.model, decoding.canvas.shape[1], self._offset(decoding)
         of_layers = [model.reaches[layer] for layer in self.layers]
-        # A window of no less than everything is none.
+        # A window that includes every key is no window.
         reaches = [None if r is None or r >= size - 1 else r for r in of_layers]
         by_reach = {reach: np.full((len(steps), size), np.nan, np.float32) for reach in reaches}
         for row, step in enumerate(steps):
@@ -139,17 +139,17 @@ class DatasetBuilder:
     def _coordinates(self, decoding: Decoding, recorded: PromptRecord, steps: list[int]) -> Named:
         model, size, prompt = self.model, decoding.canvas.shape[1], decoding.prompt
         regions = [*prompt.regions, *["answer"] * (size - len(prompt.ids))]
-        # The text and class of each distinct token are looked up once: most stay from step to step.
+        # Look up the text and class of each distinct token once; most tokens stay between steps.
         ids, token = np.unique(decoding.canvas, return_inverse=True)
         texts = model.token_texts([int(i) for i in ids])
         token = token.reshape(decoding.canvas.shape)
-        names, region = np.unique(regions, return_inverse=True)  # (key,): by number
+        names, region = np.unique(regions, return_inverse=True)  # (key,): number of the region
         kinds, kind = np.unique(token[steps] * len(names) + region, return_inverse=True)
         of_token, of_region = kinds // len(names), kinds % len(names)
         words, places = [texts[i] for i in of_token], [str(names[i]) for i in of_region]
         classes = classify(ids[of_token].tolist(), words, places, model)
         canvas = decoding.canvas[steps]  # (step, key)
-        # −2 is no token: without a mask nothing is masked.
+        # −2 matches no token: without a mask id, no position is masked.
         masked = canvas == (-2 if model.mask_id is None else model.mask_id)
         masked[:, : len(prompt.ids)] = False
         coords: Named = {
@@ -187,12 +187,12 @@ def _versions() -> dict[str, str]:
 
 
 def _texts(texts: Sequence[str], numbers: Int[np.ndarray, "t k"]) -> xr.Variable:
-    """Return the text of each cell (step, key) from the number of its text."""
+    """Return the text of each cell (step, key); `numbers` are indices of `texts`."""
     values = text_variable(texts, ("text",), (len(texts),)).values
     return xr.Variable(("step", "key"), values[numbers], fastpath=True)
 
 
 def _filled(array: np.ndarray, steps: int, size: int | None) -> np.ndarray:
-    """Return the part that a decoding filled; copied if it ended early, so that the rest is released."""
+    """Return the filled part of an array; copied if the decoding ended early, to release the rest."""
     part = array[:steps] if size is None else array[:steps, ..., :size]
     return array if part.shape == array.shape else part.copy()

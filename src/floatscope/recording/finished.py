@@ -1,6 +1,6 @@
 """Run forwards over given canvases: a finished text, or the stored steps of a trace.
 
-Nothing is decoded: the canvases may come from another model or from a person.
+Nothing is decoded: the canvases may come from another model or be written by hand.
 """
 
 from contextlib import ExitStack, closing
@@ -46,7 +46,7 @@ def decoding_of(
     ended: str,
     cache: str | None = None,
 ) -> Decoding:
-    """Describe canvases that no sampler here has filled as a decoding, without confidences."""
+    """Create a Decoding, without confidences, from canvases that no sampler of Floatscope filled."""
     mask, start = ABSENT if model.mask_id is None else model.mask_id, len(prompt.ids)
     change = change_of(canvas[:-1], canvas[1:], mask)
     change[:, :start] = 0
@@ -76,13 +76,13 @@ def reading_states(model: Model, trace: Trace, steps: list[int], options: TraceO
 
     The trace has one step per state. Its query groups are "prompt" and "masked until i", the answer's
     rows that are masked at state i and at no later one, so that two states can be compared on the rows
-    that are masked in both. The model need not be the one that decoded.
+    that are masked in both. The model need not be the model that decoded.
 
     Args:
         model: a diffusion model whose rows see the whole canvas.
         trace: the decoding.
         steps: kept steps of the trace, in order.
-        options: what to keep; with `groups="regions"`.
+        options: statistics, layers and heads to keep; with `groups="regions"`.
     """
     if not model.is_diffusion or model.block is not None:
         problem = f"{model.name}: rows that are masked at two states do not see the same canvas"
@@ -100,7 +100,7 @@ def reading_states(model: Model, trace: Trace, steps: list[int], options: TraceO
 def replaying(model: Model, trace: Trace, options: TraceOptions | None = None) -> Trace:
     """Read the canvases of all kept steps of a decoding, as if this model had decoded it.
 
-    The model is a diffusion model whose rows see the whole canvas; it need not be the one that decoded.
+    The model is a diffusion model whose rows see the whole canvas; it need not be the model that decoded.
     """
     canvas = trace.canvas.values[[*trace.data["step"].values, -1]]
     return _read(model, prompt_of(trace), canvas, options)
@@ -125,7 +125,7 @@ def _read(model: Model, prompt: Encoded, canvas: Canvas, options: TraceOptions |
     with ExitStack() as stack:
         stack.enter_context(torch.inference_mode())
         stack.enter_context(recorder)
-        if model.direction is Direction.BIDIRECTIONAL:  # its forwards can be recorded and replayed
+        if model.direction is Direction.BIDIRECTIONAL:  # forwards can be recorded and replayed
             forwards = stack.enter_context(closing(Forwards(model, recorder)))
         for step in range(steps):
             tokens = torch.tensor(canvas[None, step], dtype=torch.long, device=model.device)
@@ -147,9 +147,9 @@ def _read(model: Model, prompt: Encoded, canvas: Canvas, options: TraceOptions |
 
 
 class TraceStep:
-    """A step's number, its tokens without padding (`ids`), and which of them are masked.
+    """One step of a trace: its number, its tokens without padding (`ids`), and which of them are masked.
 
-    A trace of other weights, or one recorded under an intervention, is refused.
+    Raises UsageError for a trace of other weights or one recorded under an intervention.
     """
 
     def __init__(self, model: Model, trace: Trace, step: int) -> None:
@@ -176,7 +176,7 @@ class TraceStep:
 
 
 def _require_same(model: Model, trace: Trace) -> None:
-    """Refuse a trace of other weights or under an intervention, and a model under one."""
+    """Raise UsageError if model and trace differ in weights, or if either is under an intervention."""
     if trace.info.get("fingerprint") != model.fingerprint:
         other = f"{trace.info['model']} ({trace.info.get('fingerprint')})"
         problem = f"expected a trace of {model.name} ({model.fingerprint}), got one of {other}"

@@ -1,9 +1,9 @@
 """Reuse and pin host memory for arrays that are copied from a GPU.
 
-The system hands out fresh pages at 8 GB/s on an H200's host; a GPU writes into pinned memory at 55 GB/s, but
-to pin takes 35 ms a GB, during which nothing is launched. So large arrays come back here when nothing refers
-to them any more, and are pinned when they are used again. All that is kept or pinned is at most a share of
-the machine's memory. On a CPU nobody asks for any.
+On an H200's host, the system allocates new pages at 8 GB/s. A GPU writes into pinned memory at 55 GB/s, but
+pinning takes 35 ms per GB, during which no kernel is launched. Large arrays are therefore collected for reuse
+when they are no longer referenced, and pinned when they are used again. The memory kept and the memory pinned
+are each at most a share of the machine's memory. Models on a CPU do not use this module.
 """
 
 import math
@@ -22,20 +22,20 @@ import torch
 
 SWITCH = "FLOATSCOPE_HOST_MEMORY"  # the share, from 0 (nothing is kept or pinned) to 1
 _SHARE = 0.25
-_LARGE = 4 << 20  # bytes; smaller ones are no trouble
-_WASTE = 1.25  # a block may be so much larger than what is asked for
-_LIMIT = Path("/sys/fs/cgroup/memory.max")  # of a container
+_LARGE = 4 << 20  # bytes; smaller arrays are not reused
+_WASTE = 1.25  # largest ratio of block size to requested size
+_LIMIT = Path("/sys/fs/cgroup/memory.max")  # memory limit of a container
 
-Pin = Callable[[int, int], bool]  # an address and so many bytes; false: it could not be
-Small = Callable[[int], np.ndarray]  # so many bytes that are pinned already
+Pin = Callable[[int, int], bool]  # (address, bytes) → whether pinning succeeded
+Small = Callable[[int], np.ndarray]  # bytes → a pinned array
 
 
 class HostMemory:
-    """Unused blocks of at most `limit` bytes in total; the oldest are released first.
+    """Pool of unused memory blocks of at most `limit` bytes in total; the oldest are released first.
 
-    `pin` is called for each block that is reused, as long as at most `limit` bytes are pinned; `unpin`
+    `pin` is called for each reused block, as long as at most `limit` bytes are pinned; `unpin` is called
     before a pinned block is released. `small` allocates pinned arrays too small for a block; they count
-    too.
+    towards the limit.
     """
 
     def __init__(
@@ -47,28 +47,28 @@ class HostMemory:
     ) -> None:
         self.limit, self.pinned = limit, 0
         self._pin, self._unpin, self._small = pin, unpin, small
-        self._addresses: set[int] = set()  # of blocks that are pinned
+        self._addresses: set[int] = set()  # of pinned blocks
         self._free: list[np.ndarray] = []  # the oldest first
-        # An array may go at any moment, in any thread, even in the midst of `empty`: no lock is taken then.
+        # An array may be freed at any time, in any thread, even during `empty`, so freeing takes no lock.
         self._returned: deque[np.ndarray] = deque()
-        self._little: deque[int] = deque()  # and sizes of small ones that have gone
+        self._little: deque[int] = deque()  # sizes of freed small arrays
         self._lock = Lock()
 
     def empty(self, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
-        """Allocate an array, as `np.empty`."""
+        """Allocate an uninitialised array, as `np.empty`."""
         size = int(np.prod(shape)) * dtype.itemsize
         if not self.limit:
             return np.empty(shape, dtype)
         if size < _LARGE:
             return self._of_few_bytes(shape, dtype, size)
         block = self._take(size)
-        # Behind a memoryview numpy sees no array: all parts of this one refer to it, and not to the block.
+        # The memoryview hides the block from numpy, so slices refer to `array`, not to the block.
         array = np.frombuffer(block.data, dtype, size // dtype.itemsize)
         weakref.finalize(array, self._returned.append, block).atexit = False
         return array.reshape(shape)
 
     def free(self) -> int:
-        """Return the bytes kept for reuse."""
+        """Return the number of bytes kept for reuse."""
         with self._lock:
             self._collect()
             return sum(block.nbytes for block in self._free)
@@ -92,7 +92,7 @@ class HostMemory:
             self.pinned += size
         array = self._small(size)
         weakref.finalize(array, self._little.append, size).atexit = False
-        return array.view(dtype).reshape(shape)  # which refer to it
+        return array.view(dtype).reshape(shape)  # both refer to `array`
 
     def _worse(self, n: int) -> tuple[bool, int]:
         """Sort key: pinned memory first, then the smallest block."""
@@ -105,7 +105,7 @@ class HostMemory:
             return
         idle = [b for b in self._free if b.ctypes.data in self._addresses]
         while idle and self.pinned + size > self.limit:
-            self._let_go(idle.pop(0))  # which stays, unpinned
+            self._let_go(idle.pop(0))  # unpins the block, which stays
         if self.pinned + size <= self.limit and self._pin(address, size):
             self._addresses.add(address)
             self.pinned += size
@@ -127,7 +127,7 @@ class HostMemory:
 def _cuda_pin(address: int, size: int) -> bool:
     if int(torch.cuda.cudart().cudaHostRegister(address, size, 0)) == 0:
         return True
-    with suppress(RuntimeError):  # the next call would be told of it
+    with suppress(RuntimeError):  # clear the error, which the next call would raise
         torch.zeros(1, device="cuda")
     return False
 
@@ -142,7 +142,7 @@ def _cuda_small(size: int) -> np.ndarray:
 
 
 def machine_memory() -> int:
-    """Return the bytes of memory of the machine or its container; 0 if unknown."""
+    """Return the memory of the machine or its container in bytes; 0 if unknown."""
     if not hasattr(os, "sysconf"):
         return 0
     size = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
@@ -160,7 +160,7 @@ def share() -> float:
         fraction = math.nan
     if not 0 <= fraction <= 1:
         warnings.warn(
-            f"{SWITCH} is {setting!r}, not a number from 0 to 1: {_SHARE} is taken", stacklevel=2
+            f"{SWITCH} is {setting!r}, not a number from 0 to 1: using {_SHARE}", stacklevel=2
         )
         return _SHARE
     return fraction
@@ -168,6 +168,6 @@ def share() -> float:
 
 @cache
 def host_memory() -> HostMemory:
-    """Return this process's HostMemory. With several GPUs, the share is divided among as many processes."""
+    """Return the HostMemory of this process; its limit is the share divided by the number of GPUs."""
     limit = int(share() * machine_memory() / max(1, torch.cuda.device_count()))
     return HostMemory(limit, _cuda_pin, _cuda_unpin, _cuda_small)

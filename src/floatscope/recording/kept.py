@@ -1,4 +1,4 @@
-"""What a recorder keeps: a prompt's step records, in memory or in a store on disk, and revealed rows."""
+"""Storage of a recorder: step records of a prompt, in memory or on disk, and revealed rows."""
 
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
@@ -17,19 +17,20 @@ from ..trace.unfinished import CANVAS, Unfinished
 from .step_record import Shape, StepRecord
 from .transfer import HostCopier, Part, Slot
 
-_BEHIND = 2  # steps that may wait for the disk before the decoding does
-_MOST_ROWS = 64 << 20  # bytes of revealed rows that are held
+_BEHIND = 2  # steps that may wait for the disk before decoding waits
+_MOST_ROWS = 64 << 20  # bytes of revealed rows kept on the device
 
 
 @dataclass(eq=False)
 class KeptSteps:
     """Steps in memory: one array per statistic, with room for every step.
 
-    A long trace is in memory once, and pages that no step reaches are never touched. Arrays grow if needed.
+    A long trace is in memory only once, and memory pages of unused steps are never written. Arrays grow if
+    needed.
     """
 
     copier: HostCopier
-    room: int  # steps that may come
+    room: int  # expected number of steps
     empty: Callable[[tuple[int, ...], np.dtype], np.ndarray] = np.empty
     steps: list[int] = field(default_factory=list)
     arrays: dict[str, np.ndarray] = field(default_factory=dict)
@@ -47,8 +48,8 @@ class KeptSteps:
             self.copier.post(values, self._slot(name, values))
 
     def finish(self) -> None:
-        """Release the references to the arrays."""
-        self._slots.clear()  # which would hold what is taken out of `arrays`
+        """Drop the internal references to the arrays."""
+        self._slots.clear()  # would keep removed arrays in memory
 
     def _slot(self, name: str, values: Tensor) -> Slot:
         """Return the destination of a statistic's values at the current step."""
@@ -63,7 +64,7 @@ class KeptSteps:
         if before is None:
             array = self.empty((max(self.room, shape[0]), *shape[1:]), dtype)
         else:
-            self.copier.flush()  # into the array that is about to go
+            self.copier.flush()  # copies to the array to be replaced
             length = 2 * shape[0] if shape[0] > len(before) else len(before)
             array = self.empty((length, *shape[1:]), dtype)
             array.fill(np.nan if dtype.kind == "f" else -1)
@@ -75,9 +76,9 @@ class KeptSteps:
 
 @dataclass(eq=False)
 class StoredSteps:
-    """Steps that a thread writes into a store, in order.
+    """Steps on disk, which a thread writes to a store in order.
 
-    A step's values arrive from the device one or two steps later; until then it has memory of its own.
+    The values of a step arrive from the device one or two steps later; until then they have separate memory.
     """
 
     copier: HostCopier
@@ -97,7 +98,7 @@ class StoredSteps:
         self.names.update(record.values)
         arrays: dict[str, np.ndarray] = {}
         self._waiting.append((record.step, arrays))
-        # For whoever opens a store that was not finished.
+        # The canvas is stored too, for readers of unfinished stores.
         for name, values in {**record.values, CANVAS: self._whole_canvas(record)}.items():
             arrays[name] = self._room(values)
             self.copier.post(values, Slot(torch.from_numpy(arrays[name])))
@@ -106,7 +107,7 @@ class StoredSteps:
         return np.empty(tuple(values.shape), _numpy_type(values.dtype))
 
     def finish(self) -> None:
-        """Wait until everything is written, and raise what went wrong."""
+        """Wait until all steps are written, and raise the first error of the thread."""
         self._write()
         while self._jobs:
             self._jobs.popleft().result()
@@ -129,25 +130,26 @@ class StoredSteps:
 
 @dataclass(eq=False)
 class PromptRecord:
-    """Everything recorded for one prompt: its steps, and the rows that predicted revealed positions."""
+    """Records of one prompt: its steps, and the rows that predicted revealed positions."""
 
     shape: Shape
     step_store: KeptSteps | StoredSteps
     events: list[tuple[int, int, int]] = field(default_factory=list)  # step, position, token
     event_arrays: dict[str, list[np.ndarray]] = field(default_factory=dict)
-    stale: list[np.ndarray] = field(default_factory=list)  # by kept step: keys that are older
+    stale: list[np.ndarray] = field(default_factory=list)  # by kept step: keys not recomputed
 
 
 @dataclass(eq=False)
 class RevealedRows:
-    """Rows that predicted revealed positions: collected on the device, then sent by prompt."""
+    """Rows that predicted revealed positions, collected on the device and then sent to the host by prompt."""
 
     recorded: Sequence[PromptRecord]
     dtype: np.dtype
     copier: HostCopier
     _batches: list[Rows] = field(default_factory=list)
-    _prompts: list[int] = field(default_factory=list)  # by row: the prompt,
-    _padding: list[int] = field(default_factory=list)  # and the columns before its own
+    _prompts: list[int] = field(default_factory=list)  # prompt of each row
+    # number of padding columns of each row's prompt
+    _padding: list[int] = field(default_factory=list)
     _bytes: int = 0
 
     def add(self, rows: Rows, prompts: Sequence[int], padding: Sequence[int]) -> None:
@@ -167,7 +169,7 @@ class RevealedRows:
         order = np.argsort(prompts, kind="stable")
         parts_of = ([rows.key, rows.weight, rows.flow] for rows in batches)
         key, weight, flow = (_join_sorted(parts, order) for parts in zip(*parts_of, strict=True))
-        if padding.any():  # keys are counted from the prompt's first
+        if padding.any():  # count keys from the prompt's first column
             before = sent(torch.from_numpy(padding[order]), key.device)[:, None, None, None]
             key = torch.where(key >= 0, key - before, key)
         arrays = (("row_key", key, np.dtype(np.int32)), ("row_weight", weight, self.dtype))

@@ -1,7 +1,7 @@
-"""Label the positions of a batch for the sums: regions, query groups, predicting rows.
+"""Label the positions of a batch for attention sums: regions, query groups, predicting rows.
 
-A prompt has its own regions; a position of the answer is masked or revealed. Queries are grouped as
-masked, revealed and prompt, by region, or all together.
+The regions of the prompt are named by the user; positions of the answer are masked or revealed. Queries form
+the groups masked, revealed and prompt, or one group per region, or a single group.
 """
 
 from collections.abc import Collection, Sequence
@@ -20,19 +20,19 @@ from ..models.placing import constant
 from ..sequences.prompt import Encoded
 from .options import BY_GROUP
 
-# Labels 0 and 1 of every position; the prompt's own regions follow.
+# Regions 0 and 1; the regions of the prompt follow.
 MASKED, REVEALED = "masked", "revealed"
 
 
 @dataclass(eq=False)
 class Labelling:
-    """The labels of the prompts of one batch."""
+    """Region and group labels for the positions of a batch of prompts."""
 
     model: Model
     prompts: Sequence[Encoded]
     keep: Collection[str]
     by_region: bool
-    _causal_regions: tuple[tuple[int, ...], Tensor] | None = None  # regions of a causal decoding
+    _causal_regions: tuple[tuple[int, ...], Tensor] | None = None  # cache for causal decodings
 
     @cached_property
     def names(self) -> list[tuple[str, ...]]:
@@ -82,14 +82,14 @@ class Labelling:
         )
 
     def _regions(self, state: State) -> Int[Tensor, "b k"]:
-        """Return the region of each column; −1 for none."""
+        """Return the region of each column; −1 for columns without a region."""
         size, device = state.visible.keys, state.canvas.device
-        filled = state.visible.n_filled  # of a cache of fixed size: so many columns
-        if filled is not None and self.model.mask_id is None:  # all that is there is known
+        filled = state.visible.n_filled  # number of filled columns in a fixed-size cache
+        if filled is not None and self.model.mask_id is None:  # no token is masked
             key = (size, *state.active)
             if self._causal_regions is None or self._causal_regions[0] != key:
                 prompt = self._prompt_regions(state)
-                answer_width = (0, size - prompt.shape[1])  # the answer, revealed as it comes
+                answer_width = (0, size - prompt.shape[1])  # every generated token is revealed
                 self._causal_regions = key, pad(prompt, answer_width, value=1)
             is_filled = torch.arange(size, device=device) < filled
             return torch.where(is_filled, self._causal_regions[1], -1)
@@ -101,16 +101,16 @@ class Labelling:
 
     def _prompt_regions(self, state: State) -> Int[Tensor, "b p"]:
         prompt = self._of_prompts[constant(state.active, state.canvas.device)]
-        missing = state.prompt_end - prompt.shape[1]  # padded beyond the longest
+        missing = state.prompt_end - prompt.shape[1]  # more padding than the longest prompt has
         return pad(prompt, (missing, 0), value=-1) if missing > 0 else prompt
 
     def _predicted(self, state: State) -> tuple[int, Int[Tensor, " w"], Bool[Tensor, "b w"]]:
-        """Return the positions that a lens predicts: masked ones, or the next one of a causal model."""
+        """Return the positions that a lens predicts: masked positions, or the next one of a causal model."""
         device = state.canvas.device
         start, stop = state.window
         if state.cached and self.model.mask_id is None:
             selected = torch.ones(len(state.canvas), 1, dtype=torch.bool, device=device)
-        elif state.ends is not None or state.fresh is not None:  # all there are, or are computed
+        elif state.ends is not None or state.fresh is not None:  # existing or computed positions
             selected = state.masked[:, start:stop]
         else:
             start, stop = state.prompt_end, state.canvas.shape[1]
@@ -121,7 +121,7 @@ class Labelling:
 
     @cached_property
     def _of_prompts(self) -> Int[Tensor, "b p"]:
-        """The regions of the prompts' positions; −1 in the left padding."""
+        """Region of each prompt position; −1 in the left padding."""
         width = max(len(p.ids) for p in self.prompts)
         region = torch.full((len(self.prompts), width), -1)
         for b, prompt in enumerate(self.prompts):

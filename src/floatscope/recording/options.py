@@ -9,9 +9,10 @@ from ..models.select import Choice
 from ..statistics import STATISTICS
 
 COARSE, REGIONS = "coarse", "regions"
-BY_GROUP = frozenset(("groups", "head_mean", "entropy_mean"))  # statistics that tell queries apart
+# statistics that distinguish query groups
+BY_GROUP = frozenset(("groups", "head_mean", "entropy_mean"))
 
-# What people ask a trace for, and is too large for one.
+# Arrays that users request but that are too large for a trace.
 _RESIDUALS = "Write it to disk: model.activations(prompts, sampler, out=DIR, layers=…)."
 _PATTERN = "A trace holds sums; whole rows are model.pattern(trace, step=…, layer=…, head=…)."
 _ELSEWHERE = dict.fromkeys(("residual", "residuals", "activations", "hidden_states"), _RESIDUALS)
@@ -44,22 +45,24 @@ class TraceOptions:
 
     def __post_init__(self) -> None:
         if self.dtype not in ("float32", "float16"):
-            raise UsageError(f"a trace cannot be kept as {self.dtype!r}", "Use float32 or float16.")
+            raise UsageError(
+                f"a trace cannot be stored as {self.dtype!r}", "Use float32 or float16."
+            )
         if self.groups not in (COARSE, REGIONS):
-            remedy = "Use 'coarse' (prompt, masked, revealed) or 'regions' (each region apart)."
+            remedy = "Use 'coarse' (prompt, masked, revealed) or 'regions' (one group per region)."
             raise UsageError(f"groups = {self.groups!r}", remedy)
         if self.top < 1:
-            raise UsageError(f"top = {self.top}", "Keep at least one key of a row.")
+            raise UsageError(f"top = {self.top}", "Keep at least one key per row.")
         unknown = sorted(self.kept_statistics - set(STATISTICS))
         if unknown or not self.kept_statistics:
             name = str(unknown[0]) if unknown else ""
-            choices = f"{did_you_mean(name, STATISTICS)} keep takes: {', '.join(STATISTICS)}."
+            choices = f"{did_you_mean(name, STATISTICS)} choose from: {', '.join(STATISTICS)}."
             problem = f"no statistic {name!r}" if unknown else "keep is empty"
             raise UsageError(problem, _ELSEWHERE.get(name, choices.lstrip()))
 
     @property
     def kept_statistics(self) -> frozenset[str]:
-        """The statistics to keep; by default all except those kept on request only."""
+        """The statistics to keep; by default all except those kept only on request."""
         keep = STATISTICS.default if self.keep is None else self.keep
         return frozenset([keep] if isinstance(keep, str) else keep)
 

@@ -1,6 +1,7 @@
-"""The statistics that a recorded and replayed forward computes.
+"""Statistics computed by a recorded and replayed forward.
 
-The next replay overwrites them. `step_records` copies them on the device when it splits them by prompt.
+The next replay overwrites these statistics. `step_records` copies them on the device when it splits them by
+prompt.
 """
 
 from collections.abc import Hashable, Iterator
@@ -23,9 +24,9 @@ class Packed:
     """The results of a recorded forward; empty if no capture was active."""
 
     values: list[tuple[Array, Tensor]] = field(default_factory=list)
-    unused: Bool[Tensor, "b k"] | None = None  # padding, and columns that are not filled yet
-    candidates: Candidates | None = None  # rows that may be revealed: of all layers,
-    held_layers: dict[int, Layer] = field(default_factory=dict)  # or what to compute them from
+    unused: Bool[Tensor, "b k"] | None = None  # padding and unfilled columns
+    candidates: Candidates | None = None  # rows that may be revealed, in all layers
+    held_layers: dict[int, Layer] = field(default_factory=dict)  # or tensors to compute them from
 
     def rows_of(self, captured: Captured) -> Captured:
         """Return the capture with a copy of the candidates."""
@@ -40,11 +41,11 @@ class Packed:
 
 @dataclass(eq=False)
 class Packing:
-    """The capture as part of a recorded forward (`models/graphs.py`), with its results."""
+    """A capture as part of a recorded forward (`models/graphs.py`), with its results."""
 
     capture: Capture
-    results: Packed | None = None  # by the latest forward, if it was replayed
-    sums: FixedSums | None = None  # with a cache of fixed size: what a forward adds to
+    results: Packed | None = None  # of the latest forward, if it was replayed
+    sums: FixedSums | None = None  # with a fixed-size cache: running sums
 
     def key(self) -> Hashable:
         return self.capture.key(), None if self.sums is None else self.sums.name
@@ -68,7 +69,7 @@ class Packing:
         join: Joining = alone
         if self.sums is not None and visible.row_columns is not None:
             join = self.sums.join(captured.settled is None, visible.row_columns)
-        # The kernels that put layers together are the last ones of the forward.
+        # The kernels that stack the layers are the last ones of the forward.
         packed.values = list(batch_values(captured, join))
         packed.unused = captured.labels.region < 0
         packed.candidates = captured.detached().stacked

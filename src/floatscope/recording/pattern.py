@@ -1,4 +1,4 @@
-"""Attention patterns of chosen heads, computed again from a step of a trace, also for other viewers."""
+"""Recompute attention patterns of chosen heads from a step of a trace, and convert them for viewers."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -28,7 +28,7 @@ def pattern(
     total = 4 * len(layers) * len(heads) * size**2
     if total > _LIMIT:
         problem = (
-            f"{len(layers)} × {len(heads)} patterns of {size} positions take {readable(total)}"
+            f"{len(layers)} × {len(heads)} patterns of {size} positions need {readable(total)}"
         )
         remedy = "Choose fewer layers or heads at a time."
         raise UsageError(f"{problem}; the limit is {readable(_LIMIT)}", remedy)

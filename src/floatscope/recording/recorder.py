@@ -1,6 +1,7 @@
-"""The Recorder: a watcher that captures every forward of a decoding and turns it into Traces.
+"""The Recorder, a watcher that captures every forward of a decoding and builds Traces.
 
-It joins what was captured (tensors of a padded batch, on the model's device) with what the decoding decided.
+It combines the captured statistics (tensors of a padded batch, on the model's device) with the decisions of
+the decoding.
 """
 
 import math
@@ -43,7 +44,7 @@ _LARGE = 8_000_000_000
 
 
 class Recorder(Watcher):
-    """Records one batch. Use it as a context manager around `decode`, then call `traces`."""
+    """Recorder of one batch. Use it as a context manager around `decode`, then call `traces`."""
 
     def __init__(
         self,
@@ -72,9 +73,9 @@ class Recorder(Watcher):
         self.consumers: list[list[Consumer]] = [[record.step_store] for record in self.recorded]
         self.revealed = RevealedRows(self.recorded, self.dtype, self.copier)
         self.running = RunningSums()
-        self.fixed: FixedSums | None = None  # instead, while the cache is of fixed size
-        self._kind: Hashable = None  # of the fixed sums
-        self._fixed_for: tuple[int, list[int]] = (0, [])  # columns, and whose
+        self.fixed: FixedSums | None = None  # replaces `running` while the cache has fixed size
+        self._kind: Hashable = None  # FixedSums.kind of `fixed`
+        self._fixed_for: tuple[int, list[int]] = (0, [])  # columns and prompts of `fixed`
         self.captured: Captured | None = None
         self._decisions: list[
             tuple[State, Captured, PendingCopy, PendingCopy]
@@ -87,7 +88,7 @@ class Recorder(Watcher):
         return self
 
     def __exit__(self, *exc: object) -> None:
-        self._give_sums()  # while the network is still this thread's
+        self._give_sums()  # while this thread still owns the network
         self.capture.__exit__(*exc)
         self._settle()
 
@@ -100,7 +101,7 @@ class Recorder(Watcher):
         return True
 
     def forward(self, state: State) -> AbstractContextManager[object]:
-        # A step that is not kept is seen all the same where later ones need its sums or its rollout.
+        # Steps that are not kept are still watched if later steps need their sums or rollout.
         settles = state.cached and state.settled != 0
         rolls = state.approximate and "rollout" in self.keep
         if state.step in self.steps or settles or rolls:
@@ -115,7 +116,7 @@ class Recorder(Watcher):
         self.copier.ready()
         with self.capture.forward(forward) as captured:
             yield
-        self.copier.send()  # what the step before has left, while this one runs
+        self.copier.send()  # copy the previous step while this one runs
         packed = self.packing.results
         if packed is not None:
             captured = packed.rows_of(captured)
@@ -123,7 +124,7 @@ class Recorder(Watcher):
         values = iter(packed.values) if packed else batch_values(captured, self._joining(state))
         if state.step not in self.steps:
             if state.cached:
-                deque(values, maxlen=0)  # the sums grow
+                deque(values, maxlen=0)  # update the running sums
             return
         places = [
             (self.recorded[b].shape, slice(*self._columns_of(b, state))) for b in state.active
@@ -139,7 +140,7 @@ class Recorder(Watcher):
         self._note_age(state)
 
     def _joining(self, state: State) -> Joining:
-        """Return how this forward's rows join those of earlier forwards."""
+        """Return the function that joins the rows of this forward to those of earlier forwards."""
         assert self.captured is not None
         all_settle = self.captured.settled is None
         if self.fixed is not None and state.visible.row_columns is not None:
@@ -153,7 +154,7 @@ class Recorder(Watcher):
         return alone
 
     def _fix_sums(self, state: State) -> None:
-        """Keep running sums in the form of the cache: fixed in size and place, or growing."""
+        """Convert the running sums to the form of the cache: at fixed addresses, or growing."""
         size, prompts = state.visible.keys, list(state.active)
         is_fixed = state.visible.row_columns is not None
         if self.fixed is not None and not (is_fixed and (size, prompts) == self._fixed_for):
@@ -181,13 +182,13 @@ class Recorder(Watcher):
     ) -> None:
         if "rows" not in self.keep or state.step not in self.steps or self.captured is None:
             return
-        # On a GPU the previous step's decision has reached the host by now; this one's has not.
+        # On a GPU the previous step's decision has reached the host; the current one has not.
         self.store_revealed_rows()
         decision = (state, self.captured.detached(), PendingCopy(revealed), PendingCopy(token))
         self._decisions.append(decision)
         # A replayed forward computes rows from tensors that the next replay overwrites.
         overwritten = self.packing.results is not None and bool(self.packing.results.held_layers)
-        if state.visible.row_columns is not None:  # and a cache of fixed size overwrites its keys
+        if state.visible.row_columns is not None:  # a fixed-size cache overwrites its keys
             held_rows = [layer.held_rows for layer in self.captured.layers.values()]
             overwritten = overwritten or any(rows is not None for rows in held_rows)
         if not revealed.is_cuda or overwritten:
@@ -223,7 +224,7 @@ class Recorder(Watcher):
                 stale = ~state.fresh[place, columns].cpu().numpy()
             self.recorded[b].stale.append(stale)
 
-    @torch.inference_mode()  # as the rows are
+    @torch.inference_mode()  # the rows are inference tensors
     def _settle(self) -> None:
         self.store_revealed_rows()
         self.revealed.send()
@@ -243,7 +244,7 @@ class Recorder(Watcher):
 
     def traces(self, decodings: Sequence[Decoding]) -> list[Trace]:
         """Return one Trace per prompt, in order."""
-        self._settle()  # where the recorder was not used as a context
+        self._settle()  # if the recorder was not used as a context manager
         return [self._trace(b, decoding) for b, decoding in enumerate(decodings)]
 
     def _trace(self, b: int, decoding: Decoding) -> Trace:
@@ -255,7 +256,7 @@ class Recorder(Watcher):
 
     def _record_of(self, b: int, path: Path | None) -> PromptRecord:
         names, groups = self.labelling.names[b], self.labelling.group_names(b)
-        regions = (*range(2, len(names)), 0, 1)  # the prompt's first, then the states of the answer
+        regions = (*range(2, len(names)), 0, 1)  # regions of the prompt, then masked and revealed
         shape = Shape(
             size=len(self.prompts[b].ids) + self.sampler.length,
             regions=regions,
@@ -281,12 +282,12 @@ class Recorder(Watcher):
         if total > _LARGE:
             remedy = "Use keep=, layers=, heads=, steps=, smaller batches or dtype='float16'."
             warnings.warn(
-                f"these traces will take about {readable(total)} of memory. {remedy}", stacklevel=2
+                f"these traces will need about {readable(total)} of memory. {remedy}", stacklevel=2
             )
 
 
 def _require_experts(model: Model, keep: Collection[str], layers: Sequence[int]) -> None:
-    """Refuse to keep experts by name if no chosen layer has them; if everything is kept, skip them."""
+    """Raise UsageError if `keep` names experts but no chosen layer has them; skip them if all is kept."""
     routed = parts.routers(model.net)
     named = "experts" in keep and set(keep) != set(STATISTICS)
     if named and not set(layers) & set(routed):

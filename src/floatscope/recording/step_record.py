@@ -1,7 +1,8 @@
-"""Build the record of one forward for one prompt, for every way to run a model.
+"""Build the step records of one forward, one record per prompt.
 
-The arrays of a batch are put together over layers, joined with earlier rows where a cache keeps those,
-divided, and cut into prompts, with room for all positions a prompt may come to have. All on the device.
+The arrays of a batch are stacked over layers, joined with earlier rows if a cache keeps them, divided by the
+number of rows, and cut into prompts, with room for all positions that a prompt may reach. All of this runs on
+the device.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -40,12 +41,12 @@ class StepRecord:
 
 @runtime_checkable
 class Consumer(Protocol):
-    """A receiver of the step records of one prompt, in order."""
+    """Receiver of the step records of one prompt, in order."""
 
     def step(self, record: StepRecord) -> None: ...
 
     def finish(self) -> None:
-        """Finish: no more steps follow."""
+        """Finish after the last step."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,7 @@ class Shape:
     Attributes:
         size: largest number of positions that it may get.
         regions: numbers of its regions in the batch, in the order of the trace.
-        groups: number of its query groups; a batch has as many as the prompt with the most.
+        groups: number of its query groups; a batch has as many as the prompt with most groups.
         region_names, group_names: names of regions and groups. Prompts that differ only in names have
             equal shapes.
     """
@@ -72,7 +73,7 @@ def batch_values(captured: Captured, join: Joining) -> Iterator[tuple[Array, Ten
     labels, arrays = captured.labels, STATISTICS.arrays()
     layers, settled = list(captured.layers.values()), list((captured.settled or {}).values())
     names = {name for layer in layers for name in layer.values}
-    # (b, r): positions so far in each region, all of which have rows; with a cache that approximates, some.
+    # (b, r): rows in each region. Every position so far has one, except with an approximate cache.
     of_region = (labels.from_region if captured.partial else labels.in_region).sum(1)
     rows = torch.where(of_region > 0, of_region, torch.nan)[:, None, :, None]  # (b, 1, r, 1)
     divide, divisors = {array.over for array in arrays.values()}, dict[str, Tensor]()
@@ -90,14 +91,14 @@ def batch_values(captured: Captured, join: Joining) -> Iterator[tuple[Array, Ten
         if array.over == "source":
             values = values / (rows[:, None] if "head" in array.dims else rows)
         elif array.over is not None:
-            divisor = divisors[array.over]  # (b, layer, k) for all heads, or as the array itself
+            divisor = divisors[array.over]  # (b, layer, k) for all heads, or the shape of the array
             shared = "head" in array.dims and divisor.ndim < values.ndim
             values = values / (divisor[:, :, None] if shared else divisor)
         yield array, values
 
 
 def _stack_layers(array: Array, layers: Sequence[Layer], labels: Labels) -> Tensor | None:
-    """Stack an array of all layers, (b, *dims); None if no layer has it. A layer without it is NaN or −1."""
+    """Stack an array of all layers, (b, *dims); None if no layer has it. Missing layers are NaN or −1."""
     present = [layer.values[array.name] for layer in layers if array.name in layer.values]
     if not present:
         return None
@@ -109,7 +110,7 @@ def _stack_layers(array: Array, layers: Sequence[Layer], labels: Labels) -> Tens
 
 
 def all_layers(captured: Captured) -> dict[str, Tensor]:
-    """Return the arrays of a forward that later rows may join, all layers together."""
+    """Return the arrays of a forward that later rows may be joined to, stacked over layers."""
     layers = list(captured.layers.values())
     arrays = [array for array in STATISTICS.arrays().values() if array.join is not Join.LATEST]
     stacked = {array.name: _stack_layers(array, layers, captured.labels) for array in arrays}
@@ -117,14 +118,14 @@ def all_layers(captured: Captured) -> dict[str, Tensor]:
 
 
 def _count_queries(of_region: Int[Tensor, "b r"], labels: Labels) -> Int[Tensor, "b g"]:
-    """Count the queries of each group: by region; or masked, revealed and prompt; or all together."""
+    """Count the queries of each group, from the numbers of queries by region."""
     last = labels.n_groups - 1
     if last + 1 == of_region.shape[1]:
         return of_region
     return torch.cat([of_region[:, :last], of_region[:, last:].sum(1, keepdim=True)], dim=1)
 
 
-Places = Sequence[tuple[Shape, slice]]  # of each prompt of a batch: its shape, and its own columns
+Places = Sequence[tuple[Shape, slice]]  # by prompt: shape and columns
 
 
 def step_records(
@@ -161,14 +162,14 @@ def step_records(
     return records
 
 
-Cut = tuple[slice, slice, Shape]  # prompts of a batch, their own columns, and their shape
+Cut = tuple[slice, slice, Shape]  # prompts, their columns and their shape
 
 
-@lru_cache(64)  # a step has the prompts that the step before had
+@lru_cache(64)  # steps mostly have the same prompts
 def _cuts(places: tuple[tuple[Shape, int, int], ...], to_come: bool) -> list[Cut]:
-    """Cut a batch into prompts, or leave it whole where they are alike.
+    """Cut a batch into prompts, or leave it whole if all prompts have equal shape and columns.
 
-    `to_come`: include the columns that a prompt has not reached, if the batch has them already.
+    With `to_come`, include the columns that a prompt has not reached yet.
     """
     cuts = [
         (slice(b, b + 1), slice(start, start + shape.size if to_come else stop), shape)
@@ -194,9 +195,8 @@ def _cut_piece(
         values = values[:, : shape.groups]
     if array.predicted:
         behind = first_predicted - columns.start
-        values = values[
-            ..., : max(columns.stop - first_predicted, 1)
-        ]  # the next one is not there yet
+        # without positions that do not exist yet
+        values = values[..., : max(columns.stop - first_predicted, 1)]
         values = _pad_columns(values, shape.size, None, behind)
     elif array.by_position:
         hidden = None if unused is None else unused[prompts, columns]
@@ -208,11 +208,11 @@ def _cut_piece(
         values = values.clone()
     kind = dtype if array.dtype is None else getattr(torch, array.dtype)
     values = values.to(kind)
-    return values.contiguous() if values.is_cuda else values  # a GPU sends what has no gaps
+    return values.contiguous() if values.is_cuda else values  # copies from a GPU must be contiguous
 
 
 def _pad_columns(values: Tensor, size: int, hidden: Tensor | None, behind: int = 0) -> Tensor:
-    """Pad (n, …, width) to `size` columns from column `behind` on; hidden and missing ones are NaN or −1."""
+    """Place (n, …, width) in `size` columns, from column `behind` on; hidden and other ones are NaN or −1."""
     width = values.shape[-1]
     if width == size and hidden is None and not behind:
         return values

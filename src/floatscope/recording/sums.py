@@ -1,8 +1,8 @@
-"""Running sums of a decoding with a KV cache: each forward adds rows, and nothing is computed again.
+"""Running sums of a decoding with a KV cache: each forward adds its rows to the sums of earlier ones.
 
-Rows of a causal model, and of finished blocks, never change: what all rows so far gave a key is the sum of
-what the forwards gave it. Tensors hold all layers of an array: (b, *dims) as `floatscope.statistics` lists
-them.
+Rows of a causal model and of finished blocks never change, so the attention of all rows so far to a key is
+the sum over the forwards. Tensors contain all layers of an array: (b, *dims) as listed in
+`floatscope.statistics`.
 """
 
 from collections.abc import Callable, Hashable, Sequence
@@ -14,28 +14,28 @@ from torch import Tensor
 
 from ..statistics import STATISTICS, Array, Join
 
-# An array of this forward, and of those of its rows that settle (None: of all) → of all rows so far.
+# (array, its values in this forward, the part of settling rows or None for all) → values of all rows so far.
 Joining = Callable[[Array, Tensor, Tensor | None], Tensor]
 
 
 def alone(array: Array, new: Tensor, settled: Tensor | None) -> Tensor:
-    """Return the new values unchanged: without a cache a forward has all rows."""
+    """Return the new values unchanged, because a forward without a cache has all rows."""
     return new
 
 
 @dataclass(eq=False)
 class RunningSums:
-    """Sums that grow with the cache.
+    """Running sums that grow with the cache.
 
-    In a block model, the rows of finished blocks settle. Those of the current block are recomputed at
-    every step and added without being kept.
+    In a block model, the rows of finished blocks settle (never change again). Rows of the current block are
+    recomputed at every step; they are included in the result of a step but not in the running sums.
     """
 
     total: dict[str, Tensor] = field(default_factory=dict)
     prompts: list[int] = field(default_factory=list)
 
     def only(self, prompts: Sequence[int]) -> None:
-        """Keep only these prompts."""
+        """Remove the sums of all other prompts."""
         if self.total and list(prompts) != self.prompts:
             places = [self.prompts.index(p) for p in prompts]
             self.total = {name: total[places] for name, total in self.total.items()}
@@ -44,7 +44,7 @@ class RunningSums:
     def join(self, all_settle: bool) -> Joining:
         """Return the function that joins a forward's arrays to the running sums.
 
-        `all_settle`: none of the forward's rows is recomputed later.
+        With `all_settle`, no row of the forward is recomputed later.
         """
 
         def joined(array: Array, new: Tensor, settled: Tensor | None) -> Tensor:
@@ -62,22 +62,22 @@ class RunningSums:
 
 
 def _add_rows(array: Array, old: Tensor | None, new: Tensor) -> Tensor:
-    """Join old and new rows; `new` may be overwritten."""
+    """Combine the values of old and new rows; `new` may be overwritten."""
     if old is None:
         return new
     if array.join is Join.ROWS:
         return torch.cat([old, new], dim=-1)
-    width = min(old.shape[-1], new.shape[-1])  # a prompt that had come further may have ended
-    new[..., :width] += old[..., :width]  # earlier rows gave the new keys nothing
+    width = min(old.shape[-1], new.shape[-1])  # a longer prompt may have ended
+    new[..., :width] += old[..., :width]  # earlier rows do not see the new keys
     return new
 
 
 @dataclass(eq=False)
 class FixedSums:
-    """Running sums of a KV cache of fixed size, in memory with fixed addresses.
+    """Running sums for a fixed-size KV cache, at fixed memory addresses.
 
-    A recorded and replayed forward always adds to the same tensors. They have the cache's columns, of
-    which the unfilled ones do not count. They start with the values of RunningSums and can be converted
+    A recorded and replayed forward always adds to the same tensors. They have the columns of the cache;
+    unfilled columns do not count. Their initial values come from RunningSums, to which they can be converted
     back.
 
     Attributes:
@@ -93,7 +93,7 @@ class FixedSums:
     def allocate(
         cls, running: dict[str, Tensor], states: dict[int, Tensor], size: int
     ) -> "FixedSums":
-        """Allocate sums of these shapes with `size` columns."""
+        """Allocate sums of the shapes of `running` and `states`, but with `size` columns."""
         totals = {name: t.new_zeros(_shape(name, t, size)) for name, t in running.items()}
         wide = {n: s.new_zeros(s.shape[0], size, s.shape[2]) for n, s in states.items()}
         return cls(totals, wide)
@@ -106,14 +106,14 @@ class FixedSums:
         return "running sums", size, tuple(shapes), rollout
 
     def tensors(self) -> list[Tensor]:
-        """Return all tensors."""
+        """Return the tensors of all sums and states."""
         return [*self.totals.values(), *self.states.values()]
 
     def enter(self, running: dict[str, Tensor], states: dict[int, Tensor]) -> None:
-        """Copy these values in, and zero the other columns."""
+        """Copy running sums and rollout states into the tensors, and set the other columns to zero."""
         for name, mine in self.totals.items():
             mine.zero_()
-            # A prompt with more columns may have ended.
+            # A longer prompt may have ended.
             width = min(mine.shape[-1], running[name].shape[-1])
             mine[..., :width] = running[name][..., :width]
         for layer, state in self.states.items():
@@ -121,7 +121,7 @@ class FixedSums:
             state[:, : states[layer].shape[1]] = states[layer]
 
     def leave(self, columns: int) -> dict[str, Tensor]:
-        """Return copies of the sums, with no more rows than there are."""
+        """Return copies of the sums; arrays by row are cut to `columns` rows."""
         copies = {}
         for name, total in self.totals.items():
             rows = STATISTICS.arrays()[name].join is Join.ROWS
@@ -131,14 +131,14 @@ class FixedSums:
     def join(self, all_settle: bool, columns: Int[Tensor, " q"]) -> Joining:
         """Return the function that joins the arrays of a forward whose rows are at `columns`.
 
-        The next forward overwrites the results. Runs on the device only, so that it can be recorded.
+        The next forward overwrites the results. The function runs only on the device, so it can be recorded.
         """
 
         def joined(array: Array, new: Tensor, settled: Tensor | None) -> Tensor:
             total = self.totals.get(array.name)
             if total is None:
                 return new
-            if array.join is Join.ROWS:  # rows that will be computed again are written again
+            if array.join is Join.ROWS:  # rows computed again are overwritten
                 return new if new.shape[-1] != len(columns) else total.index_copy_(-1, columns, new)
             if all_settle:
                 return total.add_(new)
@@ -157,7 +157,7 @@ def _shape(name: str, tensor: Tensor, size: int) -> tuple[int, ...]:
 
 
 def place_rows(fresh: Bool[Tensor, "b k"], rows: slice) -> Joining:
-    """Place the values of computed rows; rows that an approximate cache left out are NaN or −1."""
+    """Return a function that places the values of computed rows; all other rows are NaN or −1."""
 
     def joined(array: Array, new: Tensor, settled: Tensor | None) -> Tensor:
         if array.join is not Join.ROWS:

@@ -1,15 +1,15 @@
 """Copy values from the device to the host while the device continues.
 
-A tensor on a GPU is copied on a second stream: straight to its places where these are pinned memory, else
-into pinned memory, from which threads move its parts on. Copies to the host come one after another, whatever
-their streams, and the loop waits for small ones of its own. So what is posted in a step leaves behind those:
-`ready` when all of the step is launched, `send` when the next forward is. Measured: in between, a batch's
-copies of 3.5 ms kept every step waiting for as long. `settle` waits for all. On a CPU everything happens at
-once.
+A tensor on a GPU is copied on a second stream: directly to its destination if that is pinned memory,
+otherwise to a pinned buffer, from which threads copy its parts to their destinations. Copies to the host run
+one after another, even on different streams, and the decoding loop waits for small copies of its own. The
+copies of a step are therefore posted during the step, marked by `ready` when all of the step is launched, and
+started by `send` when the next forward is launched. Sent earlier, a batch's copies of 3.5 ms delayed every
+step by 3.5 ms. `settle` waits for all copies. On a CPU every copy is made immediately.
 
-Threads share one lock, which the loop needs too. So one thread waits for what arrives, and each of the others
-moves its share by a single call, which holds no lock. Measured with an H200: a step of 10 ms took 18 where
-eight threads waited, and up to 50 where each of them called once for every part.
+Python threads share one lock (the GIL), which the loop needs too. One thread therefore waits for the copies
+from the device, and each of the others copies its share in a single call that releases the lock. On an H200,
+a step of 10 ms took 18 ms when eight threads waited, and up to 50 ms when each made one call per part.
 """
 
 import heapq
@@ -25,14 +25,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-# Pinned memory is scarce, and a GPU's too: so many bytes may be under way before the sender waits.
+# Pinned memory and GPU memory are scarce: `post` waits while _UNITS × _UNIT bytes are being copied.
 _UNIT = 16 << 20
 _UNITS = 128
-# On an H200's host one thread writes 7 GB/s, four 30, eight 37; decodings were fastest with eight.
+# On an H200's host one thread writes 7 GB/s, four threads 30, eight 37; decoding was fastest with eight.
 _THREADS = min(8, max(1, (os.cpu_count() or 4) - 4))
-_WORTH = 1 << 20  # bytes from which several threads share a tensor's parts
+_WORTH = 1 << 20  # tensors of at least so many bytes are divided among threads
 
-# A part of a tensor, as a function of the tensor's values, and its place.
+# A part of a tensor, as a function of the tensor's values, and its destination.
 Pick = Callable[[np.ndarray], np.ndarray]
 Part = tuple[Pick, np.ndarray]
 
@@ -47,28 +47,31 @@ class Slot:
 
 @dataclass(frozen=True, eq=False)
 class _Copied:
-    """Copies that the device makes without threads."""
+    """Copies from the device directly to pinned destinations."""
 
     end: torch.cuda.Event
-    size: int  # bytes, which the device holds until then
+    size: int  # bytes that stay on the device until the copies end
 
     def result(self) -> None:
         """Wait for the copies."""
         self.end.synchronize()
 
 
-Flight = Future[None] | _Copied  # `result` waits for it
+Flight = Future[None] | _Copied  # `result` waits for the copy
 
 
 @dataclass(frozen=True, eq=False)
 class _Posted:
     tensor: Tensor
     parts: Sequence[Part] = ()
-    pinned: Tensor | None = None  # the tensor's only place
+    pinned: Tensor | None = None  # the only destination
 
 
 class HostCopier:
-    """Transfers tensors for one sender: `post`, then `ready`, later `send`; `settle` at the end."""
+    """Asynchronous copier of tensors to the host, for one sender.
+
+    Call `post` for each tensor, then `ready`, later `send`, and `settle` at the end.
+    """
 
     def __init__(self, device: torch.device) -> None:
         self.cuda = device.type == "cuda"
@@ -77,15 +80,15 @@ class HostCopier:
             self._room = Semaphore(_UNITS)
             self._pool: ThreadPoolExecutor | None = None
             self._pending: list[Flight] = []
-            self._before: list[Flight] = []  # of them, those that the latest `send` did not send
+            self._before: list[Flight] = []  # the pending copies of earlier calls of `send`
             self._copied: deque[_Copied] = deque()
             self._queue: list[_Posted] = []
-            self._ready = torch.cuda.Event()  # all that is in the queue is computed
+            self._ready = torch.cuda.Event()  # recorded after the queued tensors are computed
 
     def post(self, values: Tensor, slot: Slot) -> None:
-        """Copy contiguous values to a slot of their dtype, at the latest by `settle`.
+        """Queue a copy of contiguous values to a slot of their dtype.
 
-        The values must not change any more.
+        The values must not change any more. The copy ends at the latest with `settle`.
         """
         if self.cuda and slot.pinned:
             self._queue.append(_Posted(values, pinned=slot.tensor))
@@ -93,20 +96,20 @@ class HostCopier:
             self.post_parts(values, [(_identity, slot.tensor.numpy())])
 
     def post_parts(self, tensor: Tensor, parts: Sequence[Part]) -> None:
-        """Copy parts of a tensor, each to its destination."""
+        """Queue copies of parts of a tensor, each to its destination."""
         if self.cuda:
             self._queue.append(_Posted(tensor.contiguous(), parts))
         else:
             _copy_parts(tensor.cpu().numpy(), parts)
 
     def ready(self) -> None:
-        """Mark everything launched so far as the condition for sending what was posted."""
+        """Let the posted copies start only after all kernels launched so far."""
         if self.cuda and self._queue:
             self._ready.record(torch.cuda.current_stream(self._queue[0].tensor.device))
 
-    @torch.inference_mode()  # as the tensors are: it is called after a decoding, too
+    @torch.inference_mode()  # the tensors are inference tensors
     def send(self) -> None:
-        """Send what is ready."""
+        """Start the posted copies."""
         if not self.cuda:
             return
         queue, self._queue = self._queue, []
@@ -128,11 +131,11 @@ class HostCopier:
                 end.record(self._stream)
                 self._copied.append(_Copied(end, size))
                 self._pending.append(self._copied[-1])
-        while sum(c.size for c in self._copied) > _UNITS * _UNIT:  # bytes that the device holds
+        while sum(c.size for c in self._copied) > _UNITS * _UNIT:  # bytes still on the device
             self._copied.popleft().result()
 
     def _start_copy(self, tensor: Tensor, parts: Sequence[Part]) -> Flight:
-        """Copy to pinned memory, and from there by threads."""
+        """Start a copy to a pinned buffer, from which threads copy the parts."""
         units = min(_UNITS, 1 + tensor.nbytes // _UNIT)
         for _ in range(units):
             self._room.acquire()
@@ -145,7 +148,7 @@ class HostCopier:
         return self._pool.submit(self._finish_copy, host, arrived, parts, units)
 
     def wait_sent(self) -> None:
-        """Wait for everything sent before the latest `send`."""
+        """Wait for the copies started before the latest `send`."""
         if self.cuda:
             for future in self._before:
                 future.result()
@@ -153,7 +156,7 @@ class HostCopier:
             self._before = []
 
     def flush(self) -> None:
-        """Wait for everything posted so far."""
+        """Start all posted copies, and wait for them."""
         self.ready()
         self.send()
         if self.cuda:
@@ -163,7 +166,7 @@ class HostCopier:
                 transfer.result()
 
     def settle(self) -> None:
-        """Wait for everything, and end the threads."""
+        """Wait for all copies, and end the threads."""
         self.flush()
         if self.cuda and self._pool is not None:
             self._pool.shutdown()
@@ -184,18 +187,18 @@ class HostCopier:
 
 @cache
 def _movers() -> ThreadPoolExecutor:
-    """Return the threads that make one torch call each, which must not start further threads."""
+    """Return the pool of threads that copy shares, each without further torch threads."""
     before, ready = torch.get_num_threads(), Barrier(_THREADS + 1)
 
     def begin() -> None:
-        torch.set_num_threads(1)  # of this thread
+        torch.set_num_threads(1)  # for this thread
         ready.wait()
 
     pool = ThreadPoolExecutor(_THREADS)
     for _ in range(_THREADS):
         pool.submit(begin)
     ready.wait()
-    torch.set_num_threads(before)  # and of those to come
+    torch.set_num_threads(before)  # for new threads
     return pool
 
 
@@ -205,11 +208,11 @@ def shares(parts: Sequence[Part], n: int) -> list[list[Part]]:
     return [[_slice_part(*parts[i], rows) for i, rows in share] for share in _deal(sizes, n)]
 
 
-@lru_cache(16)  # a step has the parts that the step before had
+@lru_cache(16)  # steps mostly have the same parts
 def _deal(sizes: tuple[tuple[int, int], ...], n: int) -> list[list[tuple[int, slice | None]]]:
     """Divide parts among n shares of about equal size; each share lists its parts and their rows.
 
-    `sizes` has the rows and bytes of each part.
+    `sizes` contains the number of rows and bytes of each part.
     """
     share_bytes = -(-sum(size for _, size in sizes) // n)
     pieces: list[tuple[int, int, slice | None]] = []
@@ -236,7 +239,7 @@ def _slice_part(pick: Pick, place: np.ndarray, rows: slice | None) -> Part:
 
 def _pick_rows(pick: Pick, rows: slice, values: np.ndarray) -> np.ndarray:
     picked = pick(values)
-    return picked[rows] if picked.ndim else picked  # one number goes everywhere
+    return picked[rows] if picked.ndim else picked  # a scalar is not sliced
 
 
 def _identity(values: np.ndarray) -> np.ndarray:

@@ -1,7 +1,8 @@
 """Record the generation loop of other code: every forward of a watched network becomes a step of a trace.
 
-The ids, mask, positions and cache of a forward tell which columns of which canvas it computes; its attention
-has to agree, or the session refuses. What a step revealed is seen in the next forward's ids.
+The ids, mask, positions and cache of a forward determine which columns of which canvas it computes. If its
+attention does not match, the session raises an error. The tokens that a step revealed are read from the ids
+of the next forward.
 """
 
 import functools
@@ -26,7 +27,7 @@ from ..trace import Trace
 from .options import TraceKeywords, TraceOptions
 from .watched import ComputedColumns, Generation, mask_of
 
-# What is known of a network of which only calls of SDPA are seen: q and k.
+# Statistics of q and k, available if only calls of SDPA can be observed.
 _OF_QK = ("mass", "groups", "entropy", "flow", "rollout", "qk", "rows")
 
 Rows = Callable[[dict[str, Any]], Tensor | tuple[Tensor, Tensor] | None]
@@ -57,14 +58,15 @@ def watch(
         network: a transformers model, any module with a `config` whose attention is PyTorch's
             `scaled_dot_product_attention`, or a Model of `floatscope.load`.
         tokenizer: tokenizer for the texts of tokens; without one, ids are shown. A Model has its own.
-        prompt: text with named parts, as `fs.Prompt`; for a batch, one per sequence. Its tokens must be
-            those that the network receives: `session.encode(prompt).ids`. By default the canvas before
+        prompt: text with named parts, as `fs.Prompt`; for a batch, one per sequence. The network must
+            receive exactly its tokens, `session.encode(prompt).ids`. By default the canvas before
             the answer is one part, "prompt".
-        prompt_length: column at which the answers begin, padding included. By default the first mask of
-            the first canvas, or, for a causal network, the end of the first forward's ids.
+        prompt_length: column at which the answers begin, padding included. By default the column of the
+            first mask in the first canvas, or, for a causal network, the end of the first forward's ids.
         rows: for a cache that chooses computed rows inside the network: a function of the forward's
-            arguments, by name, that returns a boolean (b, k), or None for all rows. If attention has the
-            keys in another order than the canvas, it returns that and the column of each key, (b, k).
+            arguments, by name, that returns a boolean (b, k), or None for all rows. If the keys in
+            attention are in another order than the canvas, the function returns two tensors: the boolean
+            and the column of each key, (b, k).
         name, family, direction, block, grid, shift, mask_id: facts that the network's config lacks, as
             for `floatscope.load`.
         **options: `keep`, `layers`, `heads`, `groups`, `top` and `dtype`, as for `Model.trace`. A network
@@ -84,7 +86,9 @@ def watch(
     if prompt_length is not None and (not isinstance(prompt_length, int) or prompt_length < 1):
         raise UsageError(f"prompt_length = {prompt_length!r}", "Use a whole number, 1 or more.")
     if "steps" in options:
-        raise UsageError("watch takes no steps", "Choose them later: trace.data.isel(step=…).")
+        raise UsageError(
+            "watch has no argument steps", "Choose steps later: trace.data.isel(step=…)."
+        )
     stated = ModelSettings(
         name=name,
         family=family,
@@ -99,21 +103,25 @@ def watch(
     elif stated == ModelSettings() and tokenizer is None:
         module, model = network.net, network
     else:
-        raise UsageError("the facts of a loaded Model are settled", "Give them to fs.load instead.")
+        raise UsageError(
+            "network is a loaded Model, whose facts are fixed", "Give them to fs.load."
+        )
     if isinstance(model.net, StandIn):
         if options.get("keep") is None:
             options["keep"] = _OF_QK
         if unknown := sorted(TraceOptions(**options).kept_statistics - set(_OF_QK)):
-            problem = f"{unknown[0]!r} of a network without transformers' attention interface"
+            problem = f"{unknown[0]!r} requires a network with transformers' attention interface"
             raise UsageError(
-                problem, f"keep takes {', '.join(_OF_QK)} of a {type(network).__name__}."
+                problem, f"keep can include {', '.join(_OF_QK)} for a {type(network).__name__}."
             )
     if model.edits:
-        problem = "interventions are in force, which follow the steps of Floatscope's own decodings"
-        raise UsageError(problem, "Use model.trace with them, or watch outside their with block.")
+        problem = "interventions are active, which follow the steps of Floatscope's own decodings"
+        raise UsageError(
+            problem, "Use model.trace with them, or call watch outside their with block."
+        )
     used = module.config._attn_implementation if model.net is module else "sdpa"
     if used not in ("sdpa", attention_hook.NAME):
-        instead = "while it is watched it computes PyTorch's SDPA, the same to rounding"
+        instead = "while watched, it uses PyTorch's SDPA, which agrees up to rounding"
         warnings.warn(f"{model.name} is set to {used}: {instead}", stacklevel=2)
     several = isinstance(prompt, list | tuple) and not all(isinstance(i, int) for i in prompt)
     prompts: Any = prompt if several else [] if prompt is None else [prompt]
@@ -123,7 +131,7 @@ def watch(
 
 @dataclass(eq=False, repr=False)
 class Session:
-    """A recording session of a watched network. Made by `floatscope.watch`; use it as a context manager."""
+    """Recording session of a watched network, returned by `floatscope.watch`. Use as a context manager."""
 
     network: nn.Module
     model: Model
@@ -133,8 +141,8 @@ class Session:
     rows: Rows | None
     generations: list[Generation] = field(default_factory=list)
     _open: ExitStack = field(default_factory=ExitStack)
-    _running: Generation | None = None  # while one of its forwards runs
-    _thread: int | None = None  # in which it is open
+    _running: Generation | None = None  # set while one of its forwards runs
+    _thread: int | None = None  # thread that opened the session
     _begins: bool = False  # the next forward is the first of a generation
 
     def encode(self, prompt: PromptLike) -> Encoded:
@@ -147,7 +155,7 @@ class Session:
 
     def __enter__(self) -> "Session":
         if self._thread is not None:
-            raise UsageError("this session is open already", "Make another: fs.watch(network).")
+            raise UsageError("this session is already open", "Create another: fs.watch(network).")
         with ExitStack() as stack:
             stack.enter_context(attention_hook.lock_network(self.network))
             stack.enter_context(attention_hook.attach(self.model.net, self._attend))
@@ -167,8 +175,8 @@ class Session:
         """Return one trace per prompt of a batch, in order; for a single prompt, the trace itself.
 
         Args:
-            result: token ids (b, s) that the loop returned, because no forward sees what the last one
-                revealed. Not needed after `network.generate`.
+            result: token ids (b, s) that the loop returned, for the tokens that the last forward revealed.
+                Not needed after `network.generate`.
             generation: number of the generation, from 0, if several were watched.
         """
         n = len(self.generations)
@@ -176,19 +184,21 @@ class Session:
             remedy = (
                 "Inside the with block, call network(input_ids=…) or network.generate(…) itself."
             )
-            raise UsageError("no forward of the network was seen", remedy)
+            raise UsageError("no forward of the network was recorded", remedy)
         if generation not in (range(n) if n > 1 else (None, 0)):
-            problem = f"generation {generation}, and {n} generations were watched"
-            raise UsageError(problem, f"Say which: session.trace(generation=0), …, {n - 1}.")
+            problem = f"generation = {generation}, but {n} generations were watched"
+            raise UsageError(problem, f"Choose one: session.trace(generation=0), …, {n - 1}.")
         traces = self.generations[generation or 0].traces(result)
         return traces if len(traces) > 1 else traces[0]
 
     def _forward(self, forward: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-        """Run a forward of the network as a step. A forward that fails is no step and ends its generation."""
-        if threading.get_ident() != self._thread:  # which would wait for the session's for ever
+        """Run a forward of the network as a step. A forward that fails ends its generation."""
+        if threading.get_ident() != self._thread:  # would wait forever for the session's thread
             remedy = "Open the session in the thread that runs the loop."
-            raise UsageError("a watched network ran in another thread than its session", remedy)
-        if self._running is not None:  # of a network inside itself
+            raise UsageError(
+                "a watched network ran in a thread other than that of its session", remedy
+            )
+        if self._running is not None:  # nested forward of the same network
             return forward(*args, **kwargs)
         if torch.is_grad_enabled() and any(p.requires_grad for p in self.network.parameters()):
             raise UsageError("a watched forward keeps gradients", "Run it inside torch.no_grad().")
@@ -230,7 +240,7 @@ class Session:
     def _begin(self, arguments: dict[str, Any]) -> Generation | None:
         """Start a step of the forward's generation; None for a forward that is not recorded."""
         generation = self.generations[-1] if self.generations else None
-        # A generation is closed if a forward after its last one failed.
+        # A generation is closed if the forward after its last one failed.
         if generation is not None and (self._begins or generation.closed):
             generation = None
         self._begins = False
@@ -252,8 +262,8 @@ class Session:
         """Determine which columns of which canvas a forward computes."""
         ids = arguments.get("input_ids")
         if not isinstance(ids, Tensor) or ids.ndim != 2:
-            remedy = "Give the network ids: a canvas cannot be read from embeddings."
-            raise UsageError("a watched forward without input_ids (b, s)", remedy)
+            remedy = "Give the network input_ids: a canvas cannot be read from embeddings."
+            raise UsageError("a watched forward has no input_ids (b, s)", remedy)
         ids, past = ids.to(self.model.device), _cache_length(arguments.get("past_key_values"))
         padding = _padding(arguments.get("attention_mask"), len(ids), ids.device)
         if padding is None:
@@ -273,7 +283,9 @@ class Session:
             or len(generation.canvas) != len(ids)
             or generation.canvas.shape[1] < past
         ):
-            remedy = "Open the session before the prompt is read; one generation at a time."
+            remedy = (
+                "Open the session before the prompt is processed, and run one generation at a time."
+            )
             raise UsageError(f"{past} positions in the cache were not watched", remedy)
         return _cached_columns(
             ids, padding, arguments.get("position_ids"), generation.canvas[:, :past]
@@ -282,7 +294,7 @@ class Session:
 
 @contextmanager
 def _wrapped(net: nn.Module, name: str, around: Callable[..., Any]) -> Iterator[None]:
-    """Replace a method of this network by `around` within a `with` block."""
+    """Replace a method of the network by `around` within a `with` block."""
     before, replaced = getattr(net, name), vars(net).get(name)
 
     @functools.wraps(before)
@@ -302,7 +314,7 @@ def _cache_length(cache: Any) -> int:
     """Return the number of positions in a cache before a forward; 0 if unknown."""
     if getattr(cache, "is_compileable", False):
         remedy = "Use cache_implementation='dynamic'."
-        raise UsageError("a cache of fixed size cannot be watched", remedy)
+        raise UsageError("a fixed-size cache cannot be watched", remedy)
     layers = getattr(cache, "layers", cache)
     if not isinstance(layers, list | tuple) or not layers:
         return 0
@@ -311,13 +323,13 @@ def _cache_length(cache: Any) -> int:
     stored = int(keys.shape[-2]) if isinstance(keys, Tensor) and keys.ndim == 4 else 0
     if getattr(first, "is_sliding", False) and first.get_seq_length() > stored:
         positions = f"{stored} of {first.get_seq_length()} positions"
-        problem = f"a cache with a sliding window has kept {positions}"
-        raise UsageError(problem, "Watch texts that fit the window.")
+        problem = f"a cache with a sliding window contains only {positions}"
+        raise UsageError(problem, "Use texts that fit into the window.")
     return stored
 
 
 def _padding(mask: Any, b: int, device: torch.device) -> Int[Tensor, " b"] | None:
-    """Return the number of left-padded positions of each prompt; None if the mask does not show them."""
+    """Return the number of left-padded positions of each prompt; None if the mask does not determine it."""
     if not isinstance(mask, Tensor) or mask.ndim not in (2, 4):
         return None
     visible = mask.bool() if mask.ndim == 2 else mask_of(mask)[:, 0, -1]
@@ -325,18 +337,18 @@ def _padding(mask: Any, b: int, device: torch.device) -> Int[Tensor, " b"] | Non
     padding = (visible.cumsum(1) == 0).sum(1)
     if bool((visible.sum(1) + padding != visible.shape[1]).any()):
         remedy = "Pad on the left: tokenizer.padding_side = 'left'; in blocks, fill whole blocks."
-        raise UsageError("an attention mask with zeros behind or between tokens", remedy)
+        raise UsageError("the attention mask has zeros after or between tokens", remedy)
     return padding
 
 
 def _canvas_of_rows(
     ids: Int[Tensor, "b s"], rows: Bool[Tensor, "#b k"], generation: Generation | None
 ) -> tuple[Int[Tensor, "b k"], Bool[Tensor, "b k"] | None]:
-    """Return the canvas whose chosen rows a forward computes, and the rows; None for all rows."""
+    """Return a forward's canvas and the rows that it computes; None for all rows."""
     rows = rows.expand(len(ids), -1)
     counts = rows.sum(1)
     if bool((counts != counts[0]).any()):
-        raise UsageError("rows chooses unequal numbers of columns", "Watch one prompt.")
+        raise UsageError("rows chooses a different number of columns per prompt", "Use one prompt.")
     if ids.shape[1] != rows.shape[1]:
         shape = None if generation is None else generation.canvas.shape
         if generation is None or shape != rows.shape or ids.shape[1] != int(counts[0]):
@@ -358,11 +370,11 @@ def _cached_columns(
     q, past = ids.shape[1], before.shape[1]
     if isinstance(positions, Tensor):
         columns = positions.to(ids.device).expand(len(ids), -1) + padding[:, None]  # (b, q)
-        if bool((columns < past).all()):  # they replace what is there
+        if bool((columns < past).all()):  # existing columns are replaced
             fresh = torch.zeros_like(before, dtype=torch.bool).scatter_(1, columns, True)
             return ComputedColumns(before.scatter(1, columns, ids), padding, fresh=fresh)
         if bool((columns != torch.arange(past, past + q, device=ids.device)).any()):
             first, last = int(columns.min()), int(columns.max())
             problem = f"rows at positions {first} to {last} with {past} in the cache"
-            raise UsageError(problem, "Say which columns are computed: watch(..., rows=…).")
+            raise UsageError(problem, "Specify which columns are computed: watch(..., rows=…).")
     return ComputedColumns(torch.cat([before, ids], dim=1), padding, past)

@@ -1,7 +1,7 @@
 """One generation of a watched network: its canvases, the recorder of its forwards, and its traces.
 
-The number of forwards and the length of the canvas are not known beforehand: the recorder grows. What a
-forward revealed, and whether a cache keeps its rows, shows in the next forward.
+The number of forwards and the length of the canvas are not known beforehand, so the recorder grows. The next
+forward shows which tokens a forward revealed and whether a cache kept its rows.
 """
 
 import sys
@@ -27,25 +27,25 @@ from .options import TraceOptions
 from .recorder import Recorder
 from .step_record import all_layers
 
-_ROOM = 32  # steps at first
-_BY_ROW = {"residual_norm", "massive", "experts", "lens"}  # hooks see the rows that are forwarded
-_CHANGES = ("softcap", "s_aux", "position_bias")  # of scores, as transformers names them
+_ROOM = 32  # initial room for steps
+_BY_ROW = {"residual_norm", "massive", "experts", "lens"}  # measured by hooks, on forwarded rows
+_CHANGES = ("softcap", "s_aux", "position_bias")  # transformers' names for changes to scores
 _ONLY_SOFTMAX = "Only attention that is a softmax of scaled products can be watched."
 
 
 @dataclass(frozen=True, eq=False)
 class ComputedColumns:
-    """The columns of the canvas that one forward computes: all from `past` on, or those marked in `fresh`."""
+    """Canvas columns that one forward computes: all from `past` on, or those marked in `fresh`."""
 
     canvas: Int[Tensor, "b k"]
     padding: Int[Tensor, " b"]
-    past: int = 0  # columns in a cache that grows
-    fresh: Bool[Tensor, "b k"] | None = None  # of a cache whose entries are replaced; None: all
-    order: Int[Tensor, "b k"] | None = None  # the column of each key; None: as on the canvas
+    past: int = 0  # columns in a growing cache
+    fresh: Bool[Tensor, "b k"] | None = None  # with a cache that replaces entries; None: all
+    order: Int[Tensor, "b k"] | None = None  # column of each key; None: the order of the canvas
 
 
 class Generation:
-    """A batch of prompts that are decoded together, from its first forward on."""
+    """A batch of prompts that a watched network decodes together."""
 
     def __init__(
         self,
@@ -57,12 +57,12 @@ class Generation:
     ) -> None:
         self.model, self.options, self.user_prompts = model, options, user_prompts
         self.forwards: list[ComputedColumns] = []
-        self.windows: list[tuple[int, int]] = []  # of each forward
+        self.windows: list[tuple[int, int]] = []  # window of each forward
         self.result: Tensor | None = None  # the ids that the loop returned
         self.padding = computed.padding
         self._offsets: list[int] = computed.padding.tolist()
         canvas = computed.canvas
-        self.blind = self._second_half_is_guidance(canvas)  # and is not asked for
+        self.blind = self._second_half_is_guidance(canvas)  # no traces are returned for this half
         conditional = canvas[: len(canvas) // 2] if self.blind else canvas
         self.prompt_end = self._prompt_end(conditional, prompt_length)
         self.prompts = self._prompts(canvas, len(conditional))
@@ -72,13 +72,13 @@ class Generation:
         self.recorder.capture.foreign = True
         self.recorder.__enter__()
         self.closed = False
-        # Rows in a cache never change: sums are added up.
+        # Rows in a cache never change, so sums accumulate.
         self._accumulates = model.direction is not Direction.BIDIRECTIONAL
-        self.state: State  # of the last forward, as is what follows
-        self._rows = 0  # of each prompt
-        self._compared: set[int | None] = set()  # reaches whose masks were compared
+        self.state: State  # of the last forward, as are the fields below
+        self._rows = 0  # rows per prompt
+        self._compared: set[int | None] = set()  # reaches of layers whose masks were checked
         self._traces: list[Trace] = []
-        self._finished = False  # the traces know what the last forward revealed
+        self._finished = False  # the traces include the last forward's tokens
         self._undo: dict[str, Tensor] = {}  # sums before the last forward
         self._tail: Tensor | None = None  # the last layer's key of the last column in the cache
         self._next_tail: Tensor | None = None
@@ -91,10 +91,10 @@ class Generation:
     def canvas(self) -> Int[Tensor, "b k"]:
         return self.computed.canvas
 
-    # Where it begins
+    # Start of a generation
 
     def _second_half_is_guidance(self, canvas: Int[Tensor, "b k"]) -> bool:
-        """Tell whether the second half of a batch is the first with its prompt masked."""
+        """Return whether the second half of a batch is the first half with a masked prompt (guidance)."""
         mask = self.model.mask_id
         if len(canvas) % 2 or mask is None:
             return False
@@ -103,7 +103,7 @@ class Generation:
         return self._begins_with(mask, second) and bool(((first == second) | hidden).all())
 
     def _begins_with(self, token: int, canvas: Int[Tensor, "b k"]) -> bool:
-        """Tell whether every prompt's first token, after its padding, is this one."""
+        """Return whether the first token of every prompt, after its padding, is `token`."""
         first = canvas.gather(1, self.padding[: len(canvas), None])
         return bool(torch.eq(first, token).all())
 
@@ -114,17 +114,17 @@ class Generation:
             named = named * len(canvas) if len(named) == 1 else named
             ends = {offset + len(p.ids) for offset, p in zip(self._offsets, named, strict=False)}
             if len(named) != len(canvas) or len(ends) > 1:
-                problem = (
-                    f"{len(self.user_prompts)} prompts for {len(canvas)} rows, or of other lengths"
+                problem = f"{len(self.user_prompts)} prompts for {len(canvas)} rows, or of unequal lengths"
+                raise UsageError(
+                    problem, "Give one prompt per row, with the ids padded on the left."
                 )
-                raise UsageError(problem, "Give one prompt for each, padded on the left.")
             return ends.pop()
         if prompt_length is not None:
             return prompt_length
         end = self._first_mask(canvas)
         if end == 0:
             problem = "the first column of the first canvas is masked"
-            raise UsageError(problem, "Say prompt_length=, at least 1.")
+            raise UsageError(problem, "Set prompt_length to at least 1.")
         return canvas.shape[1] if end is None else end
 
     def _first_mask(self, canvas: Int[Tensor, "b k"]) -> int | None:
@@ -134,7 +134,7 @@ class Generation:
         return int(masked[0]) if len(masked) else None
 
     def _prompts(self, canvas: Int[Tensor, "b k"], n_conditional: int) -> list[Encoded]:
-        """Return the prompts that the user gave, and the canvas's prompt tokens for the others."""
+        """Return the user's prompts; rows without one get a prompt of the canvas tokens."""
         prompts = []
         for b, offset in enumerate(self._offsets):
             ids = tuple(canvas[b, offset : self.prompt_end].tolist())
@@ -142,15 +142,15 @@ class Generation:
             if self.user_prompts and b < n_conditional:
                 prompt = self.user_prompts[b % len(self.user_prompts)]
             if prompt.ids != ids:
-                problem = f"prompt {b} has other tokens than those that the network was given"
-                raise UsageError(problem, "Build the ids with session.encode(prompt).ids.")
+                problem = f"the tokens of prompt {b} differ from those given to the network"
+                raise UsageError(problem, "Create the ids with session.encode(prompt).ids.")
             prompts.append(prompt)
         return prompts
 
-    # From forward to forward
+    # Between forwards
 
     def is_guidance(self, computed: ComputedColumns) -> bool:
-        """Tell whether a forward repeats the last canvas with its prompt masked."""
+        """Return whether a forward repeats the last canvas with a masked prompt (guidance)."""
         mask, end = self.model.mask_id, self.prompt_end
         new, old = computed.canvas, self.canvas
         if mask is None or new.shape != old.shape or computed.past or torch.equal(new, old):
@@ -158,8 +158,8 @@ class Generation:
         return torch.equal(new[:, end:], old[:, end:]) and self._begins_with(mask, new)
 
     def continues(self, computed: ComputedColumns) -> bool:
-        """Tell whether a forward belongs to this generation."""
-        if computed.past:  # whose canvas was taken from here
+        """Return whether a forward belongs to this generation."""
+        if computed.past:  # its canvas was built from this generation
             return True
         new, old = computed.canvas, self.canvas
         if len(new) != len(old) or not torch.equal(computed.padding, self.padding):
@@ -173,17 +173,17 @@ class Generation:
         return same_prompt and not restarted
 
     def begin(self, computed: ComputedColumns) -> None:
-        """Record what the last forward revealed, and prepare the next one."""
+        """Record the tokens that the last forward revealed, and prepare the next forward."""
         if self.forwards:
             self._decide(computed.canvas)
             self._settle(computed)
         size = computed.canvas.shape[1]
-        length = size + (self.model.mask_id is None)  # with the token that it predicts
+        length = size + (self.model.mask_id is None)  # including the predicted token
         for recorded, offset in zip(self.recorder.recorded, self._offsets, strict=True):
             positions = length - offset
             if positions > recorded.shape.size:
                 recorded.shape = replace(recorded.shape, size=positions + positions // 2)
-        # Cloned: a loop may write into its own.
+        # Cloned, because a loop may write into its canvas.
         computed = replace(computed, canvas=computed.canvas.clone())
         self.state = self._state(computed)
         self.forwards.append(computed)
@@ -202,10 +202,8 @@ class Generation:
             fresh[:, past:] = True
         if fresh is not None:
             if self._accumulates:
-                problem = (
-                    f"a cache whose entries are replaced, in a network that is {model.direction}"
-                )
-                raise UsageError(problem, "Watch it without that cache.")
+                problem = f"a cache replaces entries in a network that is {model.direction}"
+                raise UsageError(problem, "Run it without that cache.")
             columns = fresh.any(0).nonzero()
             first, stop = rows = int(columns[0]), int(columns[-1]) + 1
         elif past or model.mask_id is None:
@@ -215,7 +213,7 @@ class Generation:
         else:
             low = min(max(end, first + model.shift, self._block_start(canvas)), size)
             window = (low, max(low, min(stop + model.shift, size)))
-        if window[0] == window[1]:  # nothing is decided
+        if window[0] == window[1]:  # no position can be revealed
             predicting = (stop - first - 1, stop - first)
         return State.build(
             *(model, self.prompts, canvas, window),
@@ -239,7 +237,7 @@ class Generation:
         return self._offsets[0] + block_start(prompt + masked, model.block, offset)
 
     def _decide(self, canvas: Int[Tensor, "b k"] | None) -> None:
-        """Tell the recorder what the last forward revealed, given the next canvas."""
+        """Pass the tokens that the last forward revealed, read from the next canvas, to the recorder."""
         low, high = self.windows[-1]
         if low == high or canvas is None or canvas.shape[1] < high:
             return
@@ -249,7 +247,7 @@ class Generation:
             revealed = (self.canvas[:, low:high] == mask) & (token != mask)
         with torch.inference_mode():
             self.recorder.receive_decision(self.state, revealed, token)
-            self.recorder.store_revealed_rows()  # before the loop writes into its cache
+            self.recorder.store_revealed_rows()  # before the loop overwrites its cache
 
     def _settle(self, computed: ComputedColumns) -> None:
         """Keep the last forward's sums, or revert them if the cache did not keep its rows."""
@@ -268,9 +266,9 @@ class Generation:
             running.total = dict(self._undo)
         else:
             size = last.canvas.shape[1]
-            problem = f"a cache of {computed.past} positions after a forward that left {size}"
+            problem = f"the cache has {computed.past} positions, but {size} after the last forward"
             raise UsageError(
-                problem, "Watch a loop that keeps all rows or none: not assisted generation."
+                problem, "Use a loop that keeps all rows or none, not assisted generation."
             )
         states = rollout.cached_states.items()
         rollout.cached_states = {
@@ -282,7 +280,7 @@ class Generation:
 
     @contextmanager
     def forward(self) -> Iterator[None]:
-        """Record one forward, in the grad and inference modes in which it was called."""
+        """Record one forward, which runs in the grad and inference modes of the caller."""
         inference, gradients = torch.is_inference_mode_enabled(), torch.is_grad_enabled()
         with (
             torch.inference_mode(),
@@ -293,7 +291,7 @@ class Generation:
             yield
 
     def attend(self, call: attention_hook.Call, proceed: attention_hook.Proceed) -> Tensor:
-        """Refuse attention that does not match the step, and let it be recorded."""
+        """Record an attention call; raise CaptureError if it does not match the step."""
         if changes := [name for name in _CHANGES if call.extra.get(name) is not None]:
             problem = f"the network changes its scores: {', '.join(changes)}"
             raise CaptureError(problem, _ONLY_SOFTMAX)
@@ -304,34 +302,34 @@ class Generation:
         if self.computed.order is None and self.state.visible.queries == call.query.shape[2]:
             return proceed(call)
         if by_row := sorted(_BY_ROW & self.options.kept_statistics):
-            problem = f"{by_row[0]!r} of forwards whose rows do not follow one another"
+            problem = f"{by_row[0]!r} is not available for forwards with gaps between their rows"
             raise UsageError(problem, f"Leave {', '.join(by_row)} out of keep.")
         output = attention_hook.compute_attention(call)
         proceed(self._in_place(call))
         return output
 
     def _check_keys(self, call: attention_hook.Call) -> None:
-        """Refuse a forward whose rows and keys do not match its ids and cache."""
+        """Raise CaptureError if the rows and keys of a forward do not match its ids and cache."""
         rows, keys = call.query.shape[2], call.key.shape[2]
         if (rows, keys) != (self._rows, self.state.visible.keys):
             expected = f"{self._rows} over {self.state.visible.keys}"
             problem = (
-                f"attention of {rows} rows over {keys} keys, where ids and cache tell of {expected}"
+                f"attention of {rows} rows over {keys} keys, but ids and cache imply {expected}"
             )
             raise CaptureError(
-                problem, "Say which columns the network computes: watch(..., rows=…)."
+                problem, "Specify which columns the network computes: watch(..., rows=…)."
             )
         if not self.state.cached or call.layer != self.model.n_layers - 1:
             return
         past = self.computed.past
         tail = self._tail if past else None
         if tail is not None and not torch.equal(call.key[:, :, past - 1], tail):
-            remedy = "Watch without beam search (num_beams=1), and one generation at a time."
-            raise CaptureError("the cache is not the one that the last forward left", remedy)
+            remedy = "Run without beam search (num_beams=1), and one generation at a time."
+            raise CaptureError("the cache is not that of the last forward", remedy)
         self._next_tail = call.key[:, :, -1].clone()
 
     def _check_mask(self, call: attention_hook.Call) -> None:
-        """Refuse a mask that does not follow from the network's direction and padding; once per reach."""
+        """Raise CaptureError if the mask does not follow from direction and padding; once per reach."""
         model, reach = self.model, self.model.reaches[call.layer]
         if reach in self._compared:
             return
@@ -351,11 +349,11 @@ class Generation:
             sees = "does not see" if bool(expected[b, row, column]) else "sees"
             size = f" in blocks of {model.block}" if model.block else ""
             problem = f"{model.name} should be {model.direction}{size}, but row {row} {sees} column {column}"
-            remedy = "and prompt_length= where blocks begin with the answer."
-            raise CaptureError(problem, f"Say watch(..., direction=…, block=…, grid=…), {remedy}")
+            remedy = "and prompt_length= if blocks begin with the answer."
+            raise CaptureError(problem, f"Set watch(..., direction=…, block=…, grid=…), {remedy}")
 
     def _in_place(self, call: attention_hook.Call) -> attention_hook.Call:
-        """Reorder a call's keys as on the canvas, and insert uncounted rows between its rows."""
+        """Reorder a call's keys as on the canvas, and fill gaps between its rows with uncounted rows."""
         visible, fresh, order = self.state.visible, self.computed.fresh, self.computed.order
         if order is not None:
             place = order.argsort(1)[:, None, :, None]
@@ -371,7 +369,7 @@ class Generation:
     # Afterwards
 
     def close(self) -> None:
-        """Detach everything from the network, and release all that the trace does not need."""
+        """Detach the recorder from the network, and release the tensors that the traces do not need."""
         if self.closed:
             return
         self.closed, recorder = True, self.recorder
@@ -382,11 +380,11 @@ class Generation:
             layer.values = {}
 
     def traces(self, result: Any) -> list[Trace]:
-        """Return one trace per prompt, without guidance's half of the batch."""
+        """Return one trace per prompt, without the guidance half of the batch."""
         self.close()
         if self._traces and result is not None and not self._finished:
-            remedy = "Give it the first time: session.trace(result)."
-            raise UsageError("the trace was made before the result was given", remedy)
+            remedy = "Give result in the first call: session.trace(result)."
+            raise UsageError("the trace was built before result was given", remedy)
         if not self._traces:
             n = len(self.prompts) // 2 if self.blind else len(self.prompts)
             final = self._checked(self.result if result is None else result, n)
@@ -398,7 +396,7 @@ class Generation:
         return self._traces
 
     def _checked(self, final: Any, n: int) -> Int[Tensor, "n s"] | None:
-        """Check the ids that a loop returned, and cut them to what the last forward could reveal."""
+        """Check the ids that a loop returned, and cut them after the last position it could reveal."""
         if final is None:
             return None
         last, causal = self.canvas[:n], self.model.mask_id is None
@@ -410,7 +408,7 @@ class Generation:
             problem = (
                 f"result {tuple(final.shape)} does not continue the canvas {tuple(last.shape)}"
             )
-            raise UsageError(problem, "Give the ids that this loop returned, with its prompt.")
+            raise UsageError(problem, "Give the ids that this loop returned, including the prompt.")
         return final[:, : last.shape[1] + causal]
 
     def _decoding(self, b: int, final: Int[Tensor, "n s"] | None) -> Decoding:
@@ -433,12 +431,12 @@ class Generation:
 
 
 def mask_of(mask: Tensor) -> Bool[Tensor, "..."]:
-    """Return a mask as booleans, also if it holds numbers that are added to scores."""
+    """Convert a mask to booleans; masks may contain numbers that are added to scores."""
     if mask.dtype == torch.bool:
         return mask
     visible = mask == 0
     if bool((mask[~visible] > -1e4).any()):
-        problem = "the network adds other numbers than 0 and −inf to its scores"
+        problem = "the network adds numbers other than 0 and −inf to its scores"
         raise CaptureError(problem, _ONLY_SOFTMAX)
     return visible
 

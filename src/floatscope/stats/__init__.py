@@ -1,1 +1,1 @@
-"""Statistics on plain arrays: anchors, intervals, chance levels, uniform attention. No torch, no xarray."""
+"""Statistics on plain arrays, without torch or xarray: anchors, intervals, chance, uniform attention."""

@@ -1,12 +1,12 @@
-"""Anchors (sinks, floating tokens): named rules with one interface, each with its limits.
+"""Rules for anchors (sinks, floating tokens), with one interface and stated limits.
 
-A rule takes c_j, the mean attention that key j receives from the queries that see it, and says which keys
-are anchors, per head or on the mean over heads. The same rule, aggregation and normalisation apply to
-every model of a comparison. (The published code took position 0 for causal models and the arg-max column
-for diffusion models, which cannot be compared.)
+From c_j, the mean attention that key j receives from the queries that see it, a rule determines which keys
+are anchors, per head or on the mean over heads. The same rule, aggregation and normalisation apply to every
+model of a comparison. (The published code used position 0 for causal models and the arg-max column for
+diffusion models, which cannot be compared.)
 
-Measures apply a rule to a saved trace (numpy), interventions to a running network (torch); each rule is
-written once for both.
+Measures apply rules to saved traces (numpy), and interventions apply them to running networks (torch). One
+implementation of each rule works for both.
 """
 
 import warnings
@@ -18,12 +18,12 @@ import numpy as np
 if TYPE_CHECKING:
     import xarray as xr
 
-Array = Any  # a numpy array or a torch tensor (…, key); NaN = a key that is not there
+Array = Any  # a numpy array or a torch tensor (…, key); NaN marks an absent key
 
 
 @dataclass(frozen=True)
 class Rule:
-    """Base of the rules that say which keys are anchors.
+    """Base class of rules that determine which keys are anchors.
 
     Args:
         per_head: apply the rule to every head; False (default) applies it to the mean over heads.
@@ -32,7 +32,7 @@ class Rule:
     per_head: bool = field(default=False, kw_only=True)
 
     def __call__(self, trace: Any) -> "xr.DataArray":
-        """Return where a trace's keys are anchors: (step, layer[, head], key); False at absent keys.
+        """Return which keys of a trace are anchors: (step, layer[, head], key); False at absent keys.
 
         Args:
             trace (Trace): a trace that keeps `needs`.
@@ -41,7 +41,7 @@ class Rule:
 
     @property
     def needs(self) -> str:
-        """The statistic that a trace must keep for this rule."""
+        """Name of the statistic that a trace must keep for this rule."""
         return "mass" if self.per_head else "head_mean"
 
     def apply(self, received: "xr.DataArray", *, warn: bool = True) -> "xr.DataArray":
@@ -59,7 +59,7 @@ class Rule:
         return by_key.copy(deep=False, data=self.passes(values)).transpose(*received.dims)
 
     def passes(self, received: Array) -> Array:
-        """Apply the rule to a numpy array or a torch tensor and return a boolean one of the same shape.
+        """Apply the rule to a numpy array or torch tensor and return booleans of the same shape.
 
         Args:
             received: received attention c_j; the last axis is the keys, NaN marks an absent key.
@@ -67,7 +67,7 @@ class Rule:
         raise TypeError(f"{type(self).__name__} must define passes")
 
     def limit(self, size: int) -> str | None:
-        """Return why the rule finds no anchor in a sequence of this length, or None if it can.
+        """Return why the rule cannot find anchors in a sequence of this length, or None if it can.
 
         Args:
             size: number of keys.
@@ -77,7 +77,7 @@ class Rule:
 
 @dataclass(frozen=True)
 class Share(Rule):
-    """Keys with c_j > threshold. Gu et al. 2410.10781 (threshold 0.3, per head; Sink_k counts heads).
+    """Rule for keys with c_j > threshold. Gu et al. 2410.10781 (0.3, per head; Sink_k counts heads).
 
     Args:
         threshold: mean attention that a key must receive, default 0.3.
@@ -91,10 +91,10 @@ class Share(Rule):
 
 @dataclass(frozen=True)
 class Excess(Rule):
-    """Keys with S·c_j > mean of the other keys + margin. Rulli et al. 2510.15731.
+    """Rule for keys with S·c_j > mean of the other keys + margin. Rulli et al. 2510.15731.
 
-    The paper prints the rule on means, where it never fires (a mean is at most 1, the margin 3); it is
-    meant for column sums.
+    The paper states the rule for means, for which no key can pass (a mean is at most 1, the margin 3); it
+    is meant for column sums.
 
     Args:
         margin: by how much S·c_j must exceed the mean of the others, default 3.
@@ -111,7 +111,7 @@ class Excess(Rule):
 
 @dataclass(frozen=True)
 class ZScore(Rule):
-    """Keys with c_j > mean + k·(population standard deviation). Attention Floating 2601.07894 (k = 3).
+    """Rule for keys with c_j > mean + k·(population SD). Attention Floating 2601.07894 (k = 3).
 
     At most S/(1 + k²) keys can pass, and none if S ≤ 1 + k²: with k = 3, S/10 keys, and none below 11
     keys.
@@ -129,7 +129,7 @@ class ZScore(Rule):
         return deviation > self.k * (squares / size.clip(1)) ** 0.5
 
     def limit(self, size: int) -> str | None:
-        """Return why the rule finds no anchor in a sequence of this length, or None if it can.
+        """Return why the rule cannot find anchors in a sequence of this length, or None if it can.
 
         Args:
             size: number of keys.
@@ -144,7 +144,7 @@ class ZScore(Rule):
 
 @dataclass(frozen=True)
 class Robust(Rule):
-    """Keys with (c_j − median) / (1.4826·MAD) > k. Unlike ZScore, it does not limit how many keys pass.
+    """Rule for keys with (c_j − median) / (1.4826·MAD) > k. Unlike ZScore, any number of keys can pass.
 
     Args:
         k: number of robust standard deviations, default 8.
@@ -162,7 +162,7 @@ RULES: tuple[type[Rule], ...] = (Share, Excess, ZScore, Robust)
 
 
 def _sum_and_count(values: Array) -> tuple[Array, Array]:
-    """Return sum and number of the keys that are not NaN, shape (…, 1)."""
+    """Return the sum and the number of keys that are not NaN, shape (…, 1)."""
     if isinstance(values, np.ndarray):
         return np.nansum(values, -1, keepdims=True), (~np.isnan(values)).sum(-1, keepdims=True)
     return values.nan_to_num(0.0).sum(-1, keepdim=True), (~values.isnan()).sum(-1, keepdim=True)
@@ -170,9 +170,10 @@ def _sum_and_count(values: Array) -> tuple[Array, Array]:
 
 def _median(values: Array) -> Array:
     if isinstance(values, np.ndarray):
-        if not np.isnan(values).any():  # nanmedian takes one row after another
+        if not np.isnan(values).any():  # nanmedian loops over rows
             return np.median(values, axis=-1, keepdims=True)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", RuntimeWarning)  # no key is there at all: NaN is right
+            warnings.simplefilter("ignore", RuntimeWarning)  # NaN is correct if no key exists
             return np.nanmedian(values, axis=-1, keepdims=True)
-    return values.nanquantile(0.5, dim=-1, keepdim=True)  # nanmedian takes the lower of two
+    # torch's nanmedian returns the lower of two middle values
+    return values.nanquantile(0.5, dim=-1, keepdim=True)

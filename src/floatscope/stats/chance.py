@@ -1,10 +1,10 @@
-"""Chance levels for sets of anchors and for the strongest key: what random attention would show.
+"""Chance levels for sets of anchors and for the strongest key, under random attention.
 
-They compare two independent states of random attention, by their a and b strongest keys. If every query
-sees every key, keys are exchangeable and all levels are exact (hypergeometric). Otherwise (causal,
-block-causal) early keys receive more attention by construction and late keys are means of few rows, so
-the same keys recur by chance. There the states are simulated with a fixed seed from means and variances
-alone, which is accurate to about a tenth. Plain numbers only, no models or traces.
+Two independent states of random attention are compared by their a and b strongest keys. If every query sees
+every key, keys are exchangeable and all levels are exact (hypergeometric). Otherwise (causal, block-causal)
+early keys receive more attention by construction and late keys are means of few rows, so the same keys recur
+by chance. In that case states are simulated with a fixed seed from means and variances alone, which is
+accurate to about a tenth. Inputs are plain numbers, not models or traces.
 """
 
 from functools import lru_cache
@@ -18,12 +18,12 @@ _MEDIAN_OF_SQUARE = 0.4549  # of a standard normal variable
 
 
 def profile(visible: np.ndarray, noise: float = 0.0) -> tuple[np.ndarray, np.ndarray]:
-    """Return mean and variance of the attention that each key receives from random rows.
+    """Return the mean and variance of the attention that each key receives from random rows.
 
     `visible` counts the queries that see each key. Every query sees a prefix of the keys (causal,
-    block-causal, bidirectional), so the counts say how many queries see how many keys. `noise` is the
-    squared relative spread of a weight before its row is normalised; after normalisation a row over n
-    keys has (n − 1)/(n + noise) of it (exact for gamma weights).
+    block-causal, bidirectional), so the counts determine the number of queries for each number of visible
+    keys. `noise` is the squared relative spread of a weight before its row is normalised; after
+    normalisation a row over n keys has (n − 1)/(n + noise) times this spread (exact for gamma weights).
     """
     n = np.arange(1, len(visible) + 1)
     leaving = visible - np.append(visible[1:], 0)  # queries whose last visible key is this one
@@ -35,8 +35,8 @@ def profile(visible: np.ndarray, noise: float = 0.0) -> tuple[np.ndarray, np.nda
 def noise_of(visible: np.ndarray, received: np.ndarray) -> float:
     """Estimate the noise from the median distance of keys from their expected attention.
 
-    The median ignores anchors. An anchor also takes attention from all other keys, which is not noise;
-    their common loss is restored first.
+    The median ignores anchors. An anchor also reduces the attention of all other keys, which is not noise;
+    this common loss is added back first.
     """
     mean, _ = profile(visible)
     relative = received / mean
@@ -53,8 +53,8 @@ def noise_of(visible: np.ndarray, received: np.ndarray) -> float:
 
 
 def _median(values: np.ndarray) -> np.ndarray:
-    """Compute the median of each row without its NaN, as `np.nanmedian` does with a loop over the rows."""
-    ordered = np.sort(values, axis=-1)  # NaN come last
+    """Compute the median of each row without NaN, like `np.nanmedian` but without a loop over rows."""
+    ordered = np.sort(values, axis=-1)  # NaNs are sorted last
     count = (~np.isnan(values)).sum(-1, keepdims=True)
     low, high = (np.take_along_axis(ordered, i, -1) for i in ((count - 1) // 2, count // 2))
     return np.asarray((low + high) / 2)
@@ -69,7 +69,7 @@ def exact_jaccard(a: int, b: int, n: int) -> float:
     def ln(top: int, k: int) -> float:
         return lgamma(top + 1) - lgamma(k + 1) - lgamma(top - k + 1)
 
-    return sum(  # a call of scipy's distribution takes eight times as long
+    return sum(  # scipy's distribution takes eight times as long
         exp(ln(a, k) + ln(n - a, b - k) - ln(n, b)) * k / (a + b - k)
         for k in range(max(1, a + b - n), min(a, b) + 1)
     )
@@ -83,7 +83,7 @@ def _stream(size: int) -> np.ndarray:
 
 
 def _standard_normal(n: int) -> np.ndarray:
-    """Draw two states of n keys, DRAWS times: (2, DRAWS, n). Every n takes the start of the same stream."""
+    """Draw two states of n keys, DRAWS times: (2, DRAWS, n), with the same random stream for every n."""
     size = 2 * DRAWS * n
     return _stream(1 << (size - 1).bit_length())[:size].reshape(2, DRAWS, n)
 
@@ -104,10 +104,11 @@ class _Simulated:
         return np.asarray(inside.sum(-1))
 
     def _rank(self, count: int) -> None:
-        """Find the strongest keys of the first state in order, and what the second state gives them."""
+        """Find the strongest keys of the first state in order, and their values in the second state."""
         first, second = self._values
         count = self._ranked = min(count, first.shape[-1])
-        cut = first.shape[-1] - count  # the strongest last: numpy is six times as fast at that end
+        # the strongest last, because numpy is six times as fast at that end
+        cut = first.shape[-1] - count
         keys = np.argpartition(first, cut, axis=-1)[:, cut:]
         order = np.argsort(-np.take_along_axis(first, keys, -1), axis=-1)
         self._other = np.take_along_axis(second, np.take_along_axis(keys, order, -1), -1)
@@ -122,7 +123,7 @@ class Chance:
     """
 
     def __init__(self, visible: np.ndarray, received: np.ndarray) -> None:
-        present = visible > 0  # NaN: a key that is not there
+        present = visible > 0  # NaN marks an absent key
         visible, received = visible[present], received[..., present]
         self.n = n = len(visible)
         self._pairs: dict[tuple[int, int], tuple[float, float]] = {}
@@ -160,7 +161,7 @@ class Chance:
         return np.asarray(np.bincount(place, minlength=bins) / place.size)
 
     def pair(self, a: int, b: int) -> tuple[float, float]:
-        """Return expected Jaccard index and expected overlap of the a and b strongest keys of two states."""
+        """Return the expected Jaccard index and overlap of the a and b strongest keys of two states."""
         if (a, b) not in self._pairs:
             if self._simulated is None:
                 self._pairs[a, b] = exact_jaccard(a, b, self.n), a * b / self.n

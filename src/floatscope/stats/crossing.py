@@ -1,6 +1,6 @@
-"""Test whether a mean crosses a threshold between two groups of examples: p-values for many means at once.
+"""Test whether a mean crosses a threshold between two groups of examples, for many means at once.
 
-`discoveries` lists and counts the results.
+`discoveries` selects and counts significant results from the p-values.
 """
 
 from typing import NamedTuple
@@ -8,11 +8,11 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-_NIL = 1e-6  # a spread below is rounding
+_NIL = 1e-6  # a smaller spread is rounding error
 
 
 class Crossing(NamedTuple):
-    """p-values of two null hypotheses, one for each direction of the question.
+    """p-values of two tests of a pair of means against a threshold.
 
     `crosses` is small if the means lie on different sides of the threshold, `stays` if they lie on the
     same side.
@@ -25,10 +25,10 @@ class Crossing(NamedTuple):
 def crossing(
     a: Float[np.ndarray, "n *rest"], b: Float[np.ndarray, "m *rest"], threshold: float
 ) -> Crossing:
-    """Test shares between 0 and 1 in two independent groups against a threshold.
+    """Test the mean shares (0 to 1) of two independent groups against a threshold.
 
     "Crosses" combines two statements (one mean above, the other below), so its p-value is the larger of
-    their two p-values (intersection–union: Berger 1982), and the smaller over both directions. No factor
+    their two p-values (intersection–union: Berger 1982), and then the smaller over both directions. No factor
     of two is needed: if both means lie on one side, either direction requires an error in one group.
     """
     (above_a, below_a), (above_b, below_b) = (sides(x, threshold) for x in (a, b))
@@ -41,12 +41,12 @@ def crossing(
 def sides(
     values: Float[np.ndarray, "n *rest"], threshold: float
 ) -> tuple[Float[np.ndarray, "*rest"], Float[np.ndarray, "*rest"]]:
-    """Return the p-values that the mean is above the threshold and that it is below: one-sided t tests.
+    """Return the p-values of one-sided t tests that the mean is above and that it is below the threshold.
 
-    If all values are equal, a t test would be certain. The p-value is then the probability of having
-    missed the examples that would matter: for the mean to lie beyond the threshold, some share of
-    examples must have the value 0, or 1, and none of the n examples had it. Two values or fewer are
-    treated in the same way.
+    If all values are equal, a t test would be certain. The p-value is then the probability that the
+    sample missed all deviating examples: for the mean to lie beyond the threshold, some share of examples
+    must have the value 0, or 1, but none of the n examples has it. Two values or fewer are treated in the
+    same way.
     """
     from scipy.stats import t
 

@@ -1,4 +1,4 @@
-"""Format numbers with three significant digits, everywhere in the same way."""
+"""Format numbers with three significant digits, in tables, figures and pages alike."""
 
 import math
 from typing import SupportsFloat

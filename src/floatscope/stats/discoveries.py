@@ -1,7 +1,7 @@
-"""Multiple testing: which hypotheses to list, and how many are false. p-values in, counts out.
+"""Multiple testing: select hypotheses to reject, and bound the number of false hypotheses.
 
-A list and a count need different methods. Benjamini and Hochberg's list has 5 % errors on average; a
-statement about the number of effects needs a bound that holds at its level, whatever is selected later.
+A list and a count require different methods. Benjamini and Hochberg's list has 5 % errors on average; a
+statement about the number of effects requires a bound that holds at its level for any later selection.
 """
 
 import numpy as np
@@ -11,9 +11,9 @@ from jaxtyping import Bool, Float
 def benjamini_hochberg(
     p: Float[np.ndarray, "*shape"], level: float = 0.05
 ) -> Bool[np.ndarray, "*shape"]:
-    """Return the hypotheses to reject so that, on average, at most a share `level` is rejected in error.
+    """Select the hypotheses to reject, with an expected share of false rejections of at most `level`.
 
-    Benjamini & Hochberg 1995: all up to the largest i with p_(i) ≤ i·level/m. Valid for independent
+    Benjamini & Hochberg 1995: reject all up to the largest i with p_(i) ≤ i·level/m. Valid for independent
     p-values and for positively dependent ones (Benjamini & Yekutieli 2001).
     """
     flat = np.sort(p, axis=None)

@@ -1,17 +1,17 @@
-"""Test whether a layer has a real anchor: one stronger than those of equally sharp untrained networks.
+"""Test whether a layer has a real anchor, stronger than in untrained networks of the same entropy.
 
-Noise has a strongest key too, and it moves from state to state more than that of a trained network. What
-noise lacks is strength: rows of a random network do not agree on one key, however sharp each row is. So a
-layer has a real anchor if its strongest key receives more attention than those of networks with permuted
-weights and the same entropy per head. One trained network is compared with several untrained ones, so the
-relevant variance is the one between networks.
+Random attention has a strongest key too, which moves between states more than that of a trained network. It
+is weaker, however: rows of a random network do not agree on one key, however sharp each row is. A layer
+therefore has a real anchor if its strongest key receives more attention than the strongest keys of networks
+with permuted weights and the same entropy per head. One trained network is compared with several untrained
+ones, so the relevant variance is that between networks.
 """
 
 import numpy as np
 import scipy
 from jaxtyping import Bool, Float
 
-LEAST = 3  # untrained networks, of which a variance can be taken
+LEAST = 3  # minimum number of untrained networks, for a variance
 
 
 def real_layers(
@@ -20,16 +20,16 @@ def real_layers(
     *,
     error: float = 0.05,
 ) -> Bool[np.ndarray, "*cells"]:
-    """Return the cells whose mean share exceeds that of the controls, all right at 1 − `error`.
+    """Return the cells whose mean share exceeds that of the controls, at joint confidence 1 − `error`.
 
     The test is on logarithms, because shares are positive and skewed. It compares the trained network's
     mean with a prediction interval for one more control (Student's t with k − 1 degrees of freedom,
-    Bonferroni over the cells). The probability that an untrained network gets a real anchor in any cell
-    is `error`.
+    Bonferroni over the cells). The probability that an untrained network has a real anchor in any
+    cell is `error`.
 
     Args:
         share: share of attention on the strongest key, by example and cell (layer, or layer and head).
-        controls: the same for k untrained networks.
+        controls: the same shares for k untrained networks.
         error: probability of any false positive, default 0.05.
     """
     k = len(controls)

@@ -1,7 +1,7 @@
 """Count and read the token frequencies of a corpus: a .npy file with one share per token.
 
-The name "pair" means those of the embedded pair, which ship with the package and are verified by
-checksum.
+The name "pair" selects the frequencies of the embedded pair of models, which are part of the package and
+verified by checksum.
 """
 
 import gzip
@@ -25,7 +25,7 @@ from ..untrusted import read_bytes
 PAIR = Path(__file__).parents[1] / "models" / "embedded" / "frequencies.npy"
 DIGEST = "d87233f27b22801be4600df967883560c863e1c3fd16c42534c852b271601de0"  # sha256
 _OPEN: dict[str, Callable[..., IO[str]]] = {".gz": gzip.open, ".xz": lzma.open}
-_BATCH = 512  # texts tokenised together
+_BATCH = 512  # number of texts tokenised together
 
 
 @lru_cache(maxsize=4)
@@ -34,7 +34,7 @@ def read_frequencies(path: str) -> Float[np.ndarray, " v"]:
     try:
         if path == "pair":
             return np.asarray(np.load(_of_the_pair(), allow_pickle=False), dtype=np.float64)
-        content = io.BytesIO(read_bytes(path))  # of a few MB, whatever its header declares
+        content = io.BytesIO(read_bytes(path))  # at most a few MB, whatever the header declares
         return np.asarray(np.load(content, allow_pickle=False), dtype=np.float64)
     except (OSError, ValueError, TypeError, EOFError, MemoryError) as error:
         raise UsageError(
@@ -59,7 +59,7 @@ def count(
     vocab_size: int,
     progress: Progress | None = None,
 ) -> Float[np.ndarray, " v"]:
-    """Return each token's share of a corpus. `progress` is called with (texts, tokens) so far."""
+    """Return each token's share of a corpus; call `progress` with the counted (texts, tokens)."""
     total = np.zeros(vocab_size, dtype=np.int64)
     n_texts = 0
     for batch in _batches(texts):
@@ -71,7 +71,7 @@ def count(
         if progress:
             progress(n_texts, int(total.sum()))
     if not total.any():
-        raise UsageError("the corpus holds no tokens", "Give files with text.")
+        raise UsageError("the corpus contains no tokens", "Give files with text.")
     return np.asarray((total / total.sum()).astype(np.float32), np.float64)
 
 
@@ -102,7 +102,7 @@ def _json_lines(path: Path, file: Iterable[str]) -> Iterator[str]:
     for number, line in enumerate(file, 1):
         try:
             text = json.loads(line)["text"] if line.strip() else ""
-            str(text).encode("utf-8")  # half a surrogate pair is no text
+            str(text).encode("utf-8")  # half a surrogate pair is not valid text
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise UsageError(
                 f"{path}, line {number}: expected a JSON object with a `text` field",

@@ -1,7 +1,7 @@
-"""Divide examples into groups, so that what is chosen on one group is measured on the others.
+"""Divide examples into groups, so that a choice made on one group is measured on the others.
 
-A key that was chosen because it is strong in some examples looks strong there, but need not be on others.
-The group of an example follows from the set of ids alone, never from their order.
+A key that was chosen because it is strong in some examples is strong there, but need not be strong in others.
+The group of an example depends only on the set of ids, never on their order.
 """
 
 import hashlib
@@ -16,8 +16,8 @@ Places = Int[np.ndarray, " _"]
 def groups(ids: Sequence[str], size: int, seed: int = 0) -> list[Places]:
     """Divide ids into groups of `size` and return each group's indices into `ids`.
 
-    Ids are ranked by a hash of id and seed; those that remain after the last full group belong to none.
-    An id that occurs several times falls into one group.
+    Ids are ranked by a hash of id and seed; ids that remain after the last full group belong to no
+    group. An id that occurs several times belongs to one group.
     """
     ranked = sorted(set(ids), key=lambda name: (_hash(name, seed), name))
     place = {name: rank // size for rank, name in enumerate(ranked)}

@@ -1,7 +1,7 @@
-"""Determine whether the key that attention rests on changes between states of a canvas.
+"""Determine whether the key with most attention changes between states of a canvas.
 
-A reference key is kept, and replaced only if another key receives at least FACTOR times its share. So
-near-ties change nothing, and a slow handover counts as much as a jump. Two states are compared on the
+A reference key is replaced only if another key receives at least FACTOR times its share. Near-ties therefore
+do not count as a change, and a gradual change counts as much as a sudden one. Two states are compared on the
 same rows, so that a change of the row set is not mistaken for a change of the key.
 
 From examples to layers: an example moves in a layer if its reference key changes at least once; a layer
@@ -16,17 +16,18 @@ from jaxtyping import Bool, Float, Int, Real
 
 from .intervals.shares import share
 
-FACTOR = 2.0  # another key must receive so many times the reference key's share
-UNTIL = "masked until"  # query groups of a trace of states: rows masked up to a state, whose number follows
+FACTOR = 2.0  # ratio to the reference key's share from which on another key replaces it
+UNTIL = "masked until"  # names of query groups: rows masked until state n
 HALF = 0.5  # a layer moves if more than this share of the examples move in it
 
 
 class Path(NamedTuple):
-    """The reference key over the states of one example."""
+    """Reference key over the states of one example."""
 
-    key: Int[np.ndarray, "states *cells"]  # at each state
-    share: Float[np.ndarray, "states *cells"]  # of attention that it receives there
-    changed: Bool[np.ndarray, "pairs *cells"]  # between each state and the next
+    key: Int[np.ndarray, "states *cells"]  # key at each state
+    share: Float[np.ndarray, "states *cells"]  # share of attention that the key receives
+    # whether the key changed, between each state and the next
+    changed: Bool[np.ndarray, "pairs *cells"]
 
     @property
     def moved(self) -> Bool[np.ndarray, "*cells"]:
@@ -42,14 +43,14 @@ def follow(
     """Follow the reference key from state to state.
 
     Args:
-        before, after: shares of attention by key at a state and at the next, each pair of states on the
-            rows that are masked in both. Cells are layers, or layers and heads.
+        before, after: shares of attention by key at a state and at the next state, for each pair of
+            states on the rows that are masked in both. Cells are layers, or layers and heads.
         factor: how many times the reference key's share another key must have to replace it.
     """
     reference = before[0].argmax(-1)
     keys, shares, changed = [reference], [_share_of(before[0], reference)], []
     for earlier, later in zip(before, after, strict=True):
-        # On the rows of this pair another key may be stronger: a new reference, and no movement.
+        # Another key may be stronger on the rows of this pair: a new reference key, but not a movement.
         reference, _ = _replace(earlier, reference, factor)
         reference, moved = _replace(later, reference, factor)
         keys.append(reference)
@@ -61,7 +62,7 @@ def follow(
 def _replace(
     shares: Float[np.ndarray, "*cells keys"], reference: Int[np.ndarray, "*cells"], factor: float
 ) -> tuple[Int[np.ndarray, "*cells"], Bool[np.ndarray, "*cells"]]:
-    """Return the new reference key, and where it has changed."""
+    """Return the new reference key of each cell, and whether it has changed."""
     strongest = shares.argmax(-1)
     other = (strongest != reference) & (
         _share_of(shares, strongest) >= factor * _share_of(shares, reference)
@@ -76,7 +77,7 @@ def _share_of(
 
 
 class MovingLayers(NamedTuple):
-    """The number of layers that move, with bounds, and the share of examples that move in each layer."""
+    """Number of layers that move, with bounds, and share of examples that move in each layer."""
 
     number: Int[np.ndarray, "*draws"]
     low: Int[np.ndarray, "*draws"]
@@ -95,14 +96,15 @@ def moving_layers(
 ) -> MovingLayers:
     """Count the layers in which more than half of the examples move.
 
-    The layers' intervals are Clopper and Pearson's at a level corrected over the layers (Bonferroni), so
-    that all hold together at `level`. `low` counts layers that certainly move, `high` those that may.
+    The layers have Clopper and Pearson's intervals at a level corrected for the number of layers
+    (Bonferroni), so that all hold together at `level`. `low` counts layers that certainly move, `high`
+    those that may.
 
     Args:
         moved: 1 where an example's reference key changed in a layer, else 0.
-        real: layers whose anchor is known to exist; others count in `high` only. None is all.
+        real: layers whose anchor is known to exist; other layers count only in `high`. None: all layers.
         level: confidence of both bounds of the number.
-        half: the share of examples above which a layer moves.
+        half: share of moving examples above which a layer moves.
     """
     layers = moved.shape[-1]
     corrected = 1 - (1 - level) / layers

@@ -1,6 +1,6 @@
-"""Numbers about the order in which positions are revealed: ranks, bias towards the ends, what comes first.
+"""Statistics of the order in which positions are revealed: ranks, bias towards the ends, first quarter.
 
-Plain arrays in, numbers out. Measures choose the positions.
+Functions take plain arrays and return numbers. Measures choose the positions.
 """
 
 import numpy as np
@@ -19,13 +19,13 @@ def last_reveal(change: Int8[np.ndarray, "t n"]) -> Float[np.ndarray, " n"]:
 
 
 def ranks(values: np.ndarray) -> Float[np.ndarray, " n"]:
-    """Rank from 1; equal values share their mean rank."""
+    """Rank values from 1; equal values get their mean rank."""
     _, inverse, count = np.unique(values, return_inverse=True, return_counts=True)
     return (np.cumsum(count) - (count - 1) / 2)[inverse]
 
 
 def shuffled(rank: Float[np.ndarray, " n"], block: np.ndarray) -> Float[np.ndarray, " n"]:
-    """Return the expected ranks of a random order within blocks: every position has its block's mean rank."""
+    """Return the expected ranks of a random order within blocks: the mean rank of each position's block."""
     _, inverse, count = np.unique(block, return_inverse=True, return_counts=True)
     return (np.bincount(inverse, rank) / count)[inverse] if len(rank) else rank
 
@@ -44,7 +44,7 @@ def boundary(rank: Float[np.ndarray, " n"]) -> float:
 def left_to_right(rank: Float[np.ndarray, " n"], spread: Float[np.ndarray, " n"]) -> float:
     """Correlate position and rank, scaled by the standard deviation of `spread` instead of `rank`.
 
-    NaN if everything is revealed at once, or for fewer than three positions.
+    NaN if all positions are revealed at once, or for fewer than three positions.
     """
     if len(rank) < 3 or np.ptp(spread) == 0:
         return NAN
@@ -58,8 +58,8 @@ def first_quarter(
 ) -> tuple[float, float]:
     """Return the share of marked positions among the first quarter of reveals, and among all.
 
-    Positions that are revealed together at the end of the quarter count by the fraction of them that
-    fits. NaN below four reveals.
+    If several positions are revealed together at the end of the quarter, each counts with the fraction of
+    them that fits. NaN for fewer than four reveals.
     """
     n = len(step)
     if n < 4:

@@ -1,4 +1,4 @@
-"""The first and the last third of the layers, used everywhere for "shallow" and "deep"."""
+"""Select the first and the last third of the layers, for "shallow" and "deep" in all measures."""
 
 
 def thirds(n_layers: int) -> dict[str, slice]:

@@ -1,4 +1,4 @@
-"""The null of attention mass: its value under attention spread evenly over the visible keys."""
+"""Null of attention mass: its value under uniform attention over the visible keys."""
 
 from typing import TypedDict, Unpack
 
@@ -9,7 +9,7 @@ from ..sequences.direction import Direction
 
 
 class Rule(TypedDict, total=False):
-    """The options of `last_visible`, which limit the keys that a row sees besides the direction."""
+    """Options of `last_visible` that limit the visible keys in addition to the direction."""
 
     offset: int
     current: int | None
@@ -28,9 +28,9 @@ def last_visible(
     """Return the last key that each row sees.
 
     Args:
-        offset: by how many positions the first block is shorter.
+        offset: number of positions by which the first block is shorter.
         current: first position of the block being decided, for a model whose finished context is causal.
-        reach: how far a row of a local layer sees to either side; None is everything.
+        reach: how far a row of a local layer sees to either side; None: no limit.
     """
     rows = np.arange(size)
     if direction is Direction.CAUSAL:
@@ -60,14 +60,16 @@ def visible_queries(
 def mass(
     direction: Direction, block: int | None, size: int, **rule: Unpack[Rule]
 ) -> Float[np.ndarray, " s"]:
-    """Return the mass of each key if every query spread its attention evenly; sums to 1.
+    """Return the mass of each key under uniform attention of every query; sums to 1.
 
     Bidirectional: 1/S. Causal: (1/S)·Σ_{i≥j} 1/(i+1), so position 0 gets H_S/S by construction.
     """
     last, reach = last_visible(direction, block, size, **rule), rule.get("reach")
-    share = 1.0 / (last - first_visible(size, reach) + 1)  # of each query, to each of its keys
+    # attention of each query to each visible key
+    share = 1.0 / (last - first_visible(size, reach) + 1)
     suffix = np.concatenate([np.cumsum(share[::-1])[::-1], [0.0]])
-    viewers = np.searchsorted(last, np.arange(size)), _rows_end(size, reach)  # first, past the last
+    # first viewer, and past the last one
+    viewers = np.searchsorted(last, np.arange(size)), _rows_end(size, reach)
     return np.asarray((suffix[viewers[0]] - suffix[viewers[1]]) / size)
 
 

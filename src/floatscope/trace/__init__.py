@@ -1,4 +1,4 @@
-"""A Trace, its store on disk, and its summary in a terminal or notebook. No torch."""
+"""Traces, their storage on disk, and their display in a terminal or notebook. Does not import torch."""
 
 from .trace import Trace, readable
 

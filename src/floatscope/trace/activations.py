@@ -1,7 +1,8 @@
 """Activations on disk: rows of the residual stream with step and position, for probes and autoencoders.
 
-One zarr 3 store: `activation` (row, layer, channel) and a number per row for its prompt, step, position and
-tokens. `RowWriter` appends and holds a chunk of rows; the store is moved into its place when it is whole.
+A zarr 3 store contains `activation` (row, layer, channel) and, for every row, numbers for its prompt, step,
+position and tokens. `RowWriter` appends rows in whole chunks; the store is moved to its final path when it is
+complete.
 """
 
 import os
@@ -22,7 +23,7 @@ from . import store
 MARK = "floatscope_activations"
 SCHEMA = 1
 COLUMNS = ("prompt", "step", "position", "token", "final_token", "masked")
-# As stored. zarr has no bfloat16: its bits are, and reading widens them, which loses nothing.
+# zarr has no bfloat16: its bits are stored as uint16 and converted to float32 on reading, without loss.
 STORED = {"float32": np.float32, "float16": np.float16, "bfloat16": np.uint16}
 _CHUNK_BYTES = 4 << 20
 _CHUNK_ROWS = 1 << 16  # of a column
@@ -33,7 +34,7 @@ class Activations:
     """Rows of the residual stream, as written by `Model.activations`.
 
     Args:
-        data: the xarray dataset behind it, read from disk when used.
+        data: the xarray dataset with the arrays, read from disk when used.
 
     Example:
         ```python
@@ -52,7 +53,7 @@ class Activations:
         Args:
             path: directory written by `Model.activations`.
         """
-        problem = f"{path} holds no activations that Floatscope wrote"
+        problem = f"{path} contains no activations written by Floatscope"
         remedy = "Give a directory written by Model.activations."
         if not Path(path).exists():
             raise TraceError(f"no activations at {path}", "Check the path.")
@@ -64,7 +65,7 @@ class Activations:
 
     @property
     def info(self) -> Mapping[str, Any]:
-        """Model, sampler and interventions that the rows come from."""
+        """Attributes of the recording, such as model, sampler and interventions."""
         return self.data.attrs
 
     def __len__(self) -> int:
@@ -73,7 +74,7 @@ class Activations:
     def layer_input(self, layer: int, rows: slice = slice(None)) -> xr.DataArray:
         """Return the input of one layer, (row, channel), with each row's prompt, step, position and tokens.
 
-        bfloat16 is returned as float32, which loses nothing.
+        bfloat16 is converted to float32 without loss.
 
         Args:
             layer: a stored layer.
@@ -85,7 +86,7 @@ class Activations:
         part = self.data["activation"].isel(layer=layers.index(layer), row=rows).load()
         if self.info["stored"] != "bfloat16":
             return part
-        bits = part.values.astype(np.uint32) << 16  # bfloat16 is the first half of a float32
+        bits = part.values.astype(np.uint32) << 16  # bfloat16 is the upper half of a float32
         return part.copy(data=bits.view(np.float32))
 
     def batches(self, layer: int, size: int = 4096) -> Iterator[xr.DataArray]:
@@ -106,7 +107,7 @@ class Activations:
 
 
 class RowWriter:
-    """A writer that appends rows to a new store, in whole chunks."""
+    """Writer that appends rows to a new store, in whole chunks."""
 
     def __init__(self, folder: Path, layers: Sequence[int], width: int, stored: str) -> None:
         kind = np.dtype(STORED[stored])
@@ -117,7 +118,7 @@ class RowWriter:
             shape=(0, len(layers), width),
             chunks=(self._chunk, 1, width),
             dtype=kind,
-            compressors=None,  # noise of 16 bits does not get smaller
+            compressors=None,  # 16-bit activations do not compress
             dimension_names=("row", "layer", "channel"),
         )
         number: Any = {"chunks": (_CHUNK_ROWS,), "dimension_names": ("row",)}
@@ -129,11 +130,11 @@ class RowWriter:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of activations in memory."""
+        """Number of bytes of activations in memory."""
         return sum(part.nbytes for part in self._waiting)
 
     def add(self, rows: np.ndarray) -> None:
-        """Add rows (n, layer, channel); those that do not fill a chunk wait for more."""
+        """Add rows (n, layer, channel); an incomplete chunk stays in memory until more rows follow."""
         self._waiting.append(rows)
         count = sum(map(len, self._waiting))
         if count >= self._chunk:

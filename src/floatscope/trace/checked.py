@@ -1,8 +1,8 @@
-"""A zarr store of regular files alone, each checked against its recorded checksum at every read.
+"""A zarr store of regular files, each of which is checked against its recorded checksum at every read.
 
-A lazy trace is read long after it was opened, and zarr would take a missing file for zeros. A store of a few
-kilobytes may declare more than a machine can hold: what the arrays declare is compared with the files that
-are there, before any array is read.
+A lazy trace may be read long after it was opened, and zarr would read a missing file as zeros. A store of a
+few kilobytes may declare arrays larger than the memory of a machine, so the declared sizes are compared with
+the existing files before any array is read.
 """
 
 import asyncio
@@ -25,12 +25,12 @@ Prototype = BufferPrototype | None
 Part = ByteRequest | None
 COPY_AGAIN = "Copy it again, or trace again."
 ROOT = "zarr.json"  # zarr 3's own name for the metadata of a group or an array
-_CODECS = {"bytes", "vlen-utf8", "zstd"}  # what Floatscope writes
-_TEXT = 64  # bytes of a Python string, about
+_CODECS = {"bytes", "vlen-utf8", "zstd"}  # codecs that Floatscope writes
+_TEXT = 64  # approximate bytes of a Python string
 _KINDS = ("int", "uint", "float")
 _BYTES = {f"{kind}{8 * size}": size for kind in _KINDS for size in (1, 2, 4, 8)}
 _BYTES |= {"bool": 1, "string": _TEXT}
-_PARTS, _PARTS_PER_FILE = 10_000, 100  # parts that may be declared without a file for each
+_PARTS, _PARTS_PER_FILE = 10_000, 100  # limits on declared parts without a file
 _ZSTD = b"\x28\xb5\x2f\xfd"
 
 
@@ -39,20 +39,21 @@ def damaged(path: Path, problem: str) -> TraceError:
 
 
 class CheckedStore(LocalStore):
-    """Regular files of a directory, none of which unpacks to more than its arrays declare; read only.
+    """Read-only store of the regular files of a directory, with limits on their unpacked size.
 
-    `files`: size and checksum of each. A trace that is not finished has none, and its files are not compared.
+    `files` contains the size and checksum of each file. An unfinished trace has no such list, so its files
+    are not compared.
     """
 
     def __init__(self, root: Path, files: Mapping[str, tuple[int, int]] | None = None) -> None:
         super().__init__(root, read_only=True)
         self.files = files
-        self._limit = FREE  # bytes of a file, packed or not
+        self._limit = FREE  # limit on bytes of a file, packed or unpacked
 
     def require_held(
         self, arrays: Iterable[str], sizes: Sequence[int], *, steps: int | None = None
     ) -> None:
-        """Refuse a store whose arrays declare more than files of these sizes can hold.
+        """Raise an error if the arrays declare more data than files of these sizes can contain.
 
         `steps` is the number of steps written so far, for an unfinished trace whose arrays have room for
         more.
@@ -61,7 +62,7 @@ class CheckedStore(LocalStore):
         total = parts = 0
         for name in arrays:
             if not name or PurePosixPath(name).name != name:
-                raise ValueError(f"{name!r:.80} is no array's name")
+                raise ValueError(f"{name!r:.80} is not the name of an array")
             described = f"{name}/{ROOT}"
             with self._naming(described):
                 metadata = untrusted.parse_object(self._read(described) or b"{}")
@@ -89,14 +90,14 @@ class CheckedStore(LocalStore):
     def get_sync(
         self, key: str, *, prototype: Prototype = None, byte_range: Part = None
     ) -> Buffer | None:
-        if byte_range is not None:  # only shards are read in parts, and no trace has them
-            raise damaged(self.root, f"a part of {key} is asked for")
+        if byte_range is not None:  # only shards, which traces do not have, are read in parts
+            raise damaged(self.root, f"a partial read of {key} was requested")
         data = self._read(key)
         buffer = (prototype or default_buffer_prototype()).buffer
         return None if data is None else buffer.from_bytes(data)
 
     async def list_dir(self, prefix: str) -> AsyncIterator[str]:
-        """List the files that were written; files added later, such as .DS_Store, are ignored."""
+        """List the files of the store; files added later, such as .DS_Store, are ignored."""
         inside = f"{prefix.rstrip('/')}/" if prefix else ""
         names = (ROOT, *(self.files or ()))
         parts = (name[len(inside) :].split("/")[0] for name in names if name.startswith(inside))
@@ -110,7 +111,7 @@ class CheckedStore(LocalStore):
         if data is None and key in files:
             raise damaged(self.root, f"{key} is missing or cut short")
         if data is not None and key not in files:
-            raise damaged(self.root, f"{key} was put there since it was written")
+            raise damaged(self.root, f"{key} was added after the trace was written")
         if data is not None and (len(data), zlib.crc32(data)) != files[key]:
             raise damaged(self.root, f"{key} has changed since it was written")
         return data
@@ -118,7 +119,7 @@ class CheckedStore(LocalStore):
     def _read_regular(self, key: str) -> bytes | None:
         path = self.root / key
         if not path.exists() or path.is_dir():
-            return None  # an array's part that holds nothing is not written
+            return None  # empty parts of an array are not written
         with self._naming(key):
             if path.name == ROOT:
                 return untrusted.read_bytes(path, LIMIT)
@@ -128,7 +129,7 @@ class CheckedStore(LocalStore):
 
     @contextmanager
     def _naming(self, subject: str) -> Iterator[None]:
-        """Name the file in an error about reading it."""
+        """Add the name of the file to errors raised while it is read."""
         try:
             yield
         except (FileNotFoundError, Unreadable) as error:
@@ -156,7 +157,7 @@ def _form(metadata: dict[str, Any], steps: int | None) -> tuple[list[int], list[
 
 
 def _require_unpacked(data: bytes, limit: int) -> None:
-    """Refuse a zstd frame that unpacks to more than `limit` bytes, or does not state its unpacked size."""
+    """Raise an error if a zstd frame unpacks to more than `limit` bytes or does not state its size."""
     if not data.startswith(_ZSTD):
         return
     flags = data[4] if len(data) > 4 else 0

@@ -1,4 +1,4 @@
-"""Choose the steps of a decoding that are compared with each other as states."""
+"""Choose the steps of a decoding (its states) that are compared with each other."""
 
 from typing import TYPE_CHECKING
 
@@ -8,14 +8,15 @@ if TYPE_CHECKING:
     from .trace import Trace
 
 N_STATES = 5
-REVEALED = (0.0, 0.25, 0.5, 0.75)  # shares of the answer's content; the fifth state is the late one
-ROWS = 8  # that must still be masked in a state
+REVEALED = (0.0, 0.25, 0.5, 0.75)  # revealed shares of the content; the fifth state is the late one
+ROWS = 8  # minimum number of masked rows in a state
 
 
 def choose_states(trace: "Trace", rows: int = ROWS) -> list[int]:
-    """Choose kept steps: the start, ¼, ½ and ¾ of the content, and the last with `rows` rows masked.
+    """Choose the kept steps at which 0, ¼, ½ and ¾ of the content are revealed, and a late step.
 
-    All but the start have at least `rows` masked rows, so a short answer has fewer states.
+    The late step is the last one with at least `rows` masked rows. Steps with fewer masked rows are left out
+    (except the first, if no other remains), so a short answer has fewer states.
     """
     masked = trace.data["masked"].values.sum(1)  # (step,)
     late = np.flatnonzero(masked >= rows)[-1:].tolist()

@@ -1,7 +1,7 @@
-"""Labelled arrays on disk: a zarr 3 store that is complete or absent, and detects damage.
+"""Storage of labelled arrays in a zarr 3 store that is complete or absent, and that detects damage.
 
-The root's attributes list the size and checksum of every file; they are written last, with a checksum of
-the root itself. `checked` verifies them on reading. No pickle is written or read.
+The attributes of the root list the size and checksum of every file; they are written last, with a checksum of
+the root itself. The module `checked` verifies them on reading. No pickle is written or read.
 """
 
 import json
@@ -26,13 +26,13 @@ from ..untrusted import read_object
 from .checked import COPY_AGAIN, ROOT, CheckedStore, damaged
 
 _SCHEMA, _FILES, _SEAL = "floatscope_schema", "floatscope_files", "floatscope_seal"
-PROGRESS = "floatscope_unfinished"  # of a store that is not sealed yet
+PROGRESS = "floatscope_unfinished"  # attribute of a store that is not sealed yet
 _CHUNK_BYTES = 8 << 20
-_CHUNKS_AT_ONCE = 1  # each is in memory three times while it is compressed
+_CHUNKS_AT_ONCE = 1  # each needs three times its memory during compression
 
 
 def save(data: xr.Dataset, path: Path, schema: int, *, overwrite: bool = False) -> Path:
-    """Write a dataset to a temporary directory and rename it, so that a reader never sees half a store."""
+    """Write a dataset to a temporary directory and rename it, so that no reader sees an incomplete store."""
     require_free(path, overwrite)
     size = f"It needs about {data.nbytes / 1e6:.0f} MB before compression"
     place = placed(path, lambda: require_free(path, overwrite))
@@ -53,17 +53,17 @@ def writing(path: Path, remedy: str) -> Iterator[None]:
 
 
 def write_zarr(data: xr.Dataset, path: Path, **options: Any) -> None:
-    """Write a dataset; text of fixed width, which zarr 3 does not specify, becomes text of variable width."""
+    """Write a dataset, with fixed-width text, which zarr 3 does not specify, as variable-width text."""
     texts = {name: array for name, array in data.variables.items() if array.dtype.kind in "OU"}
     text = {name: array.astype(StringDType()) for name, array in texts.items()}
     data.assign_coords(text).to_zarr(path, zarr_format=3, consolidated=False, **options)
 
 
 def rehearse(path: Path) -> None:
-    """Check that `save` can write to the path, before the work whose result it will save."""
-    new = [folder for folder in path.parents if not folder.exists()]  # the innermost first
+    """Check that `save` can write to the path, before a long computation."""
+    new = [folder for folder in path.parents if not folder.exists()]  # innermost first
     try:
-        with writing(path, "Choose another place."), folder_beside(path):
+        with writing(path, "Choose another path."), folder_beside(path):
             pass
     finally:
         for folder in new:
@@ -72,31 +72,31 @@ def rehearse(path: Path) -> None:
 
 
 def require_free(path: Path, overwrite: bool) -> None:
-    """Refuse a path that exists, unless it is a trace that may be overwritten."""
+    """Raise TraceError if the path exists, unless it is a trace that may be overwritten."""
     if os.path.lexists(path) and not overwrite:
         raise TraceError(f"{path} exists", "Choose another path, or pass overwrite=True.")
     for _ in range(3):  # another writer may be replacing it at the same time
         if not os.path.lexists(path) or (is_trace(path) and not path.is_symlink()):
             return
     kind = "a link" if path.is_symlink() else "a directory" if path.is_dir() else "a file"
-    problem = f"{path} is {kind}, and not a trace that Floatscope wrote: it is not overwritten"
+    problem = f"{path} is {kind}, not a trace written by Floatscope: it is not overwritten"
     raise TraceError(problem, "Choose another path, or remove it yourself.")
 
 
 def is_trace(path: Path) -> bool:
-    """Tell whether a directory is marked as a saved trace."""
+    """Return whether a directory is marked as a saved trace."""
     return _SCHEMA in _attributes(path)
 
 
 def progress(path: Path) -> dict[str, Any] | None:
-    """Return the progress attributes of an unfinished store; None if it is finished or no store."""
+    """Return the progress attributes of an unfinished store; None for finished stores and other paths."""
     attributes = _attributes(path)
     value = None if _SEAL in attributes else attributes.get(PROGRESS)
     return value if isinstance(value, dict) else None
 
 
 def _attributes(path: Path) -> dict[str, Any]:
-    """Return the root's attributes; empty if they cannot be read, which `load` then reports."""
+    """Return the root's attributes; empty if they cannot be read (`load` reports the error)."""
     try:
         attributes = read_object(path / ROOT)["attributes"]
     except (OSError, ValueError, KeyError):
@@ -148,7 +148,8 @@ def _encoding(data: xr.Dataset) -> dict[str, dict[str, tuple[int, ...]]]:
 def load(path: Path, schema: int, required: Mapping[str, type], *, lazy: bool) -> xr.Dataset:
     """Open a store after checking that it is a complete trace of this schema.
 
-    `required` are attributes and their types. Arrays are checked when they are read, of a `lazy` trace later.
+    `required` maps required attributes to their types. Arrays are checked when they are read, which for a
+    `lazy` trace is later.
     """
     if not path.exists():
         raise _missing(path)
@@ -159,10 +160,8 @@ def load(path: Path, schema: int, required: Mapping[str, type], *, lazy: bool) -
         files = {name: (int(size), int(crc)) for name, (size, crc) in attributes[_FILES].items()}
         intact = attributes.get(_SEAL) == _checksum(metadata)
     except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
-        problem = (
-            f"{path} is not a Floatscope trace, or was cut short: {ROOT} does not say what it holds"
-        )
-        remedy = "Give a directory written by Trace.save; if it was, save it again."
+        problem = f"{path} is not a Floatscope trace, or was cut short: {ROOT} does not describe its content"
+        remedy = "Give a directory written by Trace.save, or save the trace again."
         raise TraceError(problem, remedy) from error
     if written != schema:
         problem = (
@@ -188,9 +187,9 @@ def load(path: Path, schema: int, required: Mapping[str, type], *, lazy: bool) -
 
 @contextmanager
 def unzipped(path: Path) -> Iterator[Path]:
-    """Extract a zip file with one saved trace, as the live page saves it, into a temporary folder.
+    """Extract a zip file with one trace, as saved by the live page, to a temporary folder.
 
-    Compressed members, and members that claim more bytes than the file has, are refused first.
+    Compressed members, and members that claim more bytes than the file has, raise an error first.
     """
     remedy = "Give the zip file that the live page saves, or a directory written by Trace.save."
     with tempfile.TemporaryDirectory(prefix="floatscope-") as folder:
@@ -201,7 +200,7 @@ def unzipped(path: Path) -> Iterator[Path]:
                 size = sum(member.file_size for member in members)
                 folders = {Path(member.filename).parts[:1] for member in members}
                 if not stored or size > path.stat().st_size or len(folders) != 1:
-                    raise TraceError(f"{path} does not hold exactly one saved trace", remedy)
+                    raise TraceError(f"{path} does not contain exactly one saved trace", remedy)
                 archive.extractall(folder)
             (store,) = Path(folder).iterdir()
         except (OSError, ValueError, RuntimeError, zipfile.BadZipFile) as error:
@@ -210,7 +209,7 @@ def unzipped(path: Path) -> Iterator[Path]:
 
 
 def _read(store: CheckedStore) -> xr.Dataset:
-    """Open the arrays; zarr's string type becomes numpy's."""
+    """Open the arrays, with zarr's string type converted to numpy's."""
     data: xr.Dataset = xr.open_zarr(store, zarr_format=3, consolidated=False, chunks=None)
     for name in (_SCHEMA, _FILES, _SEAL):
         data.attrs.pop(name, None)
@@ -226,9 +225,9 @@ def _text(array: xr.Variable) -> xr.Variable:
 
 
 def text_variable(texts: Iterable[str], dims: Any, shape: tuple[int, ...]) -> xr.Variable:
-    """Make a variable of texts in which equal ones are one object: tokens repeat over steps."""
+    """Create a variable of texts in which equal texts share one object, because tokens repeat over steps."""
     array = np.fromiter(map(sys.intern, texts), dtype=object).reshape(shape)
-    # Without `fastpath` xarray looks whether the objects are dates, and copies each of them.
+    # Without `fastpath` xarray tests whether the objects are dates, and copies each of them.
     return xr.Variable(dims, array, fastpath=True)
 
 

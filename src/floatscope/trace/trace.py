@@ -1,7 +1,7 @@
-"""A Trace: labelled arrays of one decoding, every kept step, layer and head.
+"""The class Trace: labelled arrays of one decoding, for every kept step, layer and head.
 
-It needs no model to be read, saved or loaded. Means and shares are computed here from the sums that were
-recorded, so that a float16 trace keeps its digits (sums are of order 1, shares of order 1/S).
+A trace can be read, saved and loaded without its model. Means and shares are computed here from the recorded
+sums, so that a float16 trace keeps its digits (sums are of order 1, shares of order 1/S).
 """
 
 import warnings
@@ -24,16 +24,16 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 SCHEMA = 2
-# Attributes without which nothing can be said of a trace.
+# Attributes that every trace must have.
 REQUIRED = {
     **dict.fromkeys(("text", "ended", "gold", "model", "direction", "sampler"), str),
     **dict.fromkeys(("prompt_length", "shift"), int),
 }
-_BLOCK = 64e6  # bytes of a trace that are measured at a time where every head is looked at
+_BLOCK = 64e6  # bytes of a trace per block, for measures of every head
 
 
 class _Kept:
-    """A property that returns the array of `floatscope.statistics` of this name, if the trace kept it."""
+    """Property that returns the array of this name in `floatscope.statistics`, if the trace kept it."""
 
     def __init__(self, doc: str) -> None:
         self.__doc__ = doc
@@ -56,7 +56,7 @@ class FigureSize(TypedDict, total=False):
 
 @runtime_checkable
 class Patterns(Protocol):
-    """A model that can recompute attention patterns."""
+    """Protocol of models that can recompute attention patterns."""
 
     def pattern(
         self, trace: Any, *, step: int, layer: int | None = ..., head: int | None = ...
@@ -67,11 +67,11 @@ class Patterns(Protocol):
 class Trace:
     """The recorded attention of one prompt's decoding.
 
-    Made by `model.trace`, or read by `Trace.load`. The properties return labelled xarray arrays; one
-    whose statistic was not kept raises an error that names it.
+    Created by `model.trace` or `Trace.load`. The properties return labelled xarray arrays. A property whose
+    statistic was not kept raises an error that names the statistic.
 
     Args:
-        data: the xarray dataset behind all properties.
+        data: the xarray dataset that contains the arrays of all properties.
 
     Example:
         ```python
@@ -85,13 +85,13 @@ class Trace:
 
     def __post_init__(self) -> None:
         if not isinstance(self.data, xr.Dataset):
-            problem = f"a Trace holds an xarray Dataset, not a {type(self.data).__name__}"
+            problem = f"a Trace requires an xarray Dataset, not a {type(self.data).__name__}"
             sources = "model.trace(prompt), or read one with Trace.load(path)"
             raise UsageError(
                 problem, f"Record one with {sources}; for task records, evaluate(model, records)."
             )
 
-    # What happened
+    # The decoding
 
     @property
     def info(self) -> Mapping[str, Any]:
@@ -110,7 +110,7 @@ class Trace:
 
     @property
     def prompt(self) -> str:
-        """The prompt without its template, so that it is the same for every model that was given it."""
+        """The prompt without its template, equal for all models with the same prompt."""
         size = int(self.data.attrs["prompt_length"])
         tokens, regions = (self.data[name].values[:size] for name in ("final_token", "region"))
         return " ".join("".join(map(str, tokens[regions != "template"])).split())
@@ -129,17 +129,19 @@ class Trace:
         return int(self.data.sizes["tick"])
 
     def by_block(self, array: xr.DataArray) -> xr.DataArray:
-        """Return an array of this trace with `block` and `block_step` in place of `step`.
+        """Return an array of this trace with dimensions `block` and `block_step` instead of `step`.
 
         Args:
             array: an array of this trace with a dimension `step`, such as `trace.mass`.
 
         Returns:
-            The array by (block, block_step, …): NaN where a block took fewer steps than others. The
-            coordinates `first` and `stop` are the positions that each block decided.
+            The array by (block, block_step, …), with NaN where a block took fewer steps than others. The
+            coordinates `first` and `stop` are the range of positions that each block decided.
         """
         if "step" not in array.dims:
-            raise TraceError("this array has no steps for blocks", "Give one with a `step`.")
+            raise TraceError(
+                "this array has no dimension `step`", "Give an array with the dimension `step`."
+            )
         edges, steps = self.data["block"].values, array["step"].values
         begins = np.append(True, (edges[1:] != edges[:-1]).any(1))[: len(edges)]
         number = np.cumsum(begins) - 1  # of each step's block
@@ -165,7 +167,7 @@ class Trace:
         """Yield this trace in blocks of layers, to bound the memory of a measure.
 
         Args:
-            limit: size of a block in bytes, default 64 MB; a smaller trace is yielded as it is.
+            limit: size of a block in bytes, default 64 MB; a smaller trace is yielded unchanged.
         """
         layers = self.data.sizes["layer"]
         size = max(1, int(limit * layers / max(self.nbytes, 1)))
@@ -175,11 +177,11 @@ class Trace:
         for start in range(0, layers, size):
             yield Trace(self.data.isel(layer=slice(start, start + size)))
 
-    # Where attention went
+    # Attention statistics
 
     @property
     def mass(self) -> xr.DataArray:
-        """m_j: the share of all attention that key j receives; sums to 1 over keys."""
+        """Share of all attention that key j receives, m_j; sums to 1 over keys."""
         return self._mass(self._columns)
 
     @cached_property
@@ -206,7 +208,7 @@ class Trace:
 
     @property
     def received(self) -> xr.DataArray:
-        """c_j: mean attention from the queries that see key j."""
+        """Mean attention from the queries that see key j, c_j."""
         return _over(_total(self._columns), self._need("visible").variable, "received")
 
     @cached_property
@@ -222,11 +224,11 @@ class Trace:
 
     @property
     def lift(self) -> xr.DataArray:
-        """Mass over its null, `mass / null`: 1 is chance, in causal and bidirectional models."""
+        """Mass divided by its null, `mass / null`; 1 is chance, in causal and bidirectional models."""
         return _over(self.mass, self.null.variable, "lift")
 
     entropy = _Kept(
-        "Entropy of each query's attention, over its maximum: 0 is one key, 1 is uniform."
+        "Entropy of each query's attention divided by its maximum; 0: a single key, 1: uniform."
     )
     entropy_sum = _Kept(
         "`entropy` summed over the queries of each group: (step, group, layer, head)."
@@ -261,7 +263,7 @@ class Trace:
     def lens(self) -> xr.Dataset:
         """Predictions from each layer's output at masked positions: `token` id, `probability`, `entropy`.
 
-        Indexed by the predicted position, whichever row predicts it; −1 and NaN where it is not masked.
+        Indexed by the predicted position, not by the row that predicts it; −1 and NaN where it is not masked.
         For a causal model each step predicts the next position. The mask token is never predicted.
         """
         names = ("token", "probability", "entropy")
@@ -278,7 +280,7 @@ class Trace:
 
     @property
     def rows(self) -> xr.Dataset:
-        """One event per reveal: the strongest keys of the row that predicted it, and its sums by region."""
+        """Rows that predicted revealed tokens, as strongest keys and sums by region; one event per reveal."""
         self._need("row_key", "rows")
         rows = self.data[["row_key", "row_weight", "row_flow"]]
         for name in ("row_weight", "row_flow"):
@@ -291,7 +293,7 @@ class Trace:
 
     @cached_property
     def _column_means(self) -> xr.DataArray:
-        """`column_sum` averaged over heads: as recorded, or else computed once."""
+        """`column_sum` averaged over heads, as recorded or else computed once."""
         if "column_mean" in self.data or "column_sum" not in self.data:
             return self._need("column_mean", wide=False)
         columns = self.data["column_sum"]
@@ -318,24 +320,24 @@ class Trace:
     def _need(self, name: str, keep: str | None = None, *, wide: bool = True) -> xr.DataArray:
         if name not in self.data:
             keep = keep or STATISTICS.keep_of(name)
-            problem = f"this trace kept no {name}"
+            problem = f"this trace did not keep {name}"
             remedy = f"Trace with keep including {keep!r}."
             if not self.data.sizes["step"]:
                 problem = (
-                    f"this trace holds no statistics: decoding ended after {self.n_steps} steps"
+                    f"this trace contains no statistics: decoding ended after {self.n_steps} steps"
                 )
                 remedy = "None of the chosen steps was reached: choose earlier ones."
             elif keep == "experts":
-                remedy = "Trace a model that has some with keep including 'experts'."
+                remedy = "Trace a model with experts, with keep including 'experts'."
             elif name == "row_key" and self.info["ended"] == "read":
-                problem = "a finished sequence that was read reveals nothing, so it has no rows"
-                remedy = "Measure the trace of the decoding itself."
+                problem = "this trace reads a finished sequence, which reveals no tokens, so it has no rows"
+                remedy = "Use the trace of the decoding itself."
             raise TraceError(problem, remedy)
         array = self.data[name]
-        # Sums of float16 would overflow or lose digits; stored narrow, read wide.
+        # Stored as float16, read as float32: sums in float16 would overflow or lose digits.
         return array.astype(_wide(array.dtype)) if wide and array.dtype == np.float16 else array
 
-    # Looking at it
+    # Figures
 
     def heatmap(
         self,
@@ -353,8 +355,8 @@ class Trace:
         """Draw attention over any two of step, layer, head, position and region.
 
         `heatmap()` is layer × position, `heatmap("step", layer=3)` step × position of one layer,
-        `heatmap("step", "layer", region="gold")` what one region receives. Dimensions that are neither
-        shown nor chosen are averaged; a region is the sum over its positions.
+        `heatmap("step", "layer", region="gold")` the attention that one region receives. Dimensions that are
+        neither shown nor chosen are averaged; a region is the sum over its positions.
 
         Args:
             rows, columns: dimensions of the axes: "step", "layer", "head", "position" or "region". By
@@ -374,7 +376,7 @@ class Trace:
             The matplotlib Axes.
         """
         selection = {"layer": layer, "head": head, "step": step, "region": region}
-        # Figures stand to the right of traces: looked up by name when one is drawn.
+        # Plots import traces, so plotting functions are looked up by name when a figure is drawn.
         draw = import_module("floatscope.plots.heatmap").draw
         return cast("Axes", draw(self, rows, columns, selection, lift=lift, tokens=tokens, **size))
 
@@ -394,7 +396,7 @@ class Trace:
             step: step of the decoding, from 0.
             layer: layer from 0; None (default) averages over layers.
             head: head from 0; None (default) averages over heads.
-            model (Model): the model that was traced; a trace holds no patterns.
+            model (Model): the model that was traced; a trace contains no patterns.
             tokens: label every position with its token, or none. By default all if there is room, else
                 the strongest.
             **size: `ax`, `width`, `height` and `font_size`, as for `heatmap`.
@@ -415,7 +417,7 @@ class Trace:
             path: directory to create.
             overwrite: replace an existing trace; other files are never replaced. False by default.
         """
-        from . import store  # imports zarr, which a measure of a trace in memory does not need
+        from . import store  # imports zarr, which traces in memory do not need
 
         return store.save(self.data, Path(path), SCHEMA, overwrite=overwrite)
 
@@ -437,14 +439,14 @@ class Trace:
                 return cls.load(folder)
         if (progress := unfinished.progress(Path(path))) is not None:
             data = unfinished.load(Path(path), progress, lazy=lazy)
-            problem = f"{path} was not finished: {data.attrs['unfinished']} are there"
+            problem = f"{path} was not finished: {data.attrs['unfinished']} were written"
             warnings.warn(problem, stacklevel=2)
             return cls(data)
         return cls(store.load(Path(path), SCHEMA, REQUIRED, lazy=lazy))
 
     @property
     def interventions(self) -> tuple[str, ...]:
-        """Interventions that were in force, as Python calls, in the order in which they acted."""
+        """Interventions that were active, as Python calls, in the order in which they were applied."""
         return tuple(map(str, self.info.get("interventions", ())))
 
     @property
@@ -472,7 +474,7 @@ class Trace:
         return "\n".join(lines) + ">"
 
     def _repr_html_(self) -> str | None:
-        """Show the interactive view in a notebook, where the trace has heads and no layer sees a window."""
+        """Return the interactive view for a notebook, if the trace has heads and no local layers."""
         if "column_sum" not in self.data or is_local(self.data):
             return None
         embed = import_module("floatscope.report.embed")
@@ -484,7 +486,7 @@ def _total(columns: xr.DataArray) -> xr.DataArray:
 
 
 def _over(total: xr.DataArray, count: xr.Variable, name: str) -> xr.DataArray:
-    """Divide in place. Both arrays come from one trace, so their labels match."""
+    """Divide in place. Both arrays are from one trace, so their labels match."""
     share = total.variable
     share /= count
     return total.rename(name)

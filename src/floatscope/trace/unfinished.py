@@ -1,7 +1,7 @@
-"""A trace that is written while it is recorded: a zarr 3 store that stores its progress and can be opened.
+"""Storage of a trace while it is recorded: a zarr 3 store that contains its progress and can be opened.
 
-Each statistic is an array with room for every step, and a step is a chunk of it, written once. The root's
-attributes are replaced when a step is complete. `finish` adds what is known at the end (tokens, text) and
+Each statistic is an array with room for every step; each step is one chunk, written once. The root's
+attributes are replaced after every complete step. `finish` adds the tokens and texts known at the end and
 seals the store as `store.save` does; until then it opens as unfinished.
 """
 
@@ -25,15 +25,15 @@ from .store import PROGRESS, progress
 
 __all__ = ["CANVAS", "PROGRESS", "Unfinished", "load", "progress"]
 
-CANVAS = "canvas_at_step"  # the input of each step, until the trace has its own
-_KEYS = ("key", "query")  # dimensions that may be shorter in the end
+CANVAS = "canvas_at_step"  # input tokens of each step, until `finish` writes the canvas
+_KEYS = ("key", "query")  # dimensions that `finish` may shorten
 
 
 class Unfinished:
-    """The store of one prompt's trace while it is being written."""
+    """Store of one prompt's trace while it is recorded."""
 
     def __init__(self, path: Path, room: int, about: Mapping[str, Any]) -> None:
-        """Create a store; `about` holds attributes and coordinates known before the first step."""
+        """Create a store; `about` contains the attributes and coordinates known before the first step."""
         store.require_free(path, False)
         self.path, self.room, self.written = path, room, 0
         self._about = dict(about)
@@ -53,7 +53,7 @@ class Unfinished:
                         shape=(self.room, *values.shape),
                         chunks=(1, *values.shape),
                         dtype=values.dtype,
-                        compressors=None,  # numbers like these shrink little, and slowly
+                        compressors=None,  # compression is slow and saves little
                         fill_value=np.nan if values.dtype.kind == "f" else -1,
                         dimension_names=("step", *dims),
                     )
@@ -63,7 +63,7 @@ class Unfinished:
             self._write_progress()
 
     def finish(self, data: xr.Dataset, schema: int) -> Path:
-        """Add what the store lacks, cut its arrays to the sizes of `data`, and seal it."""
+        """Add the missing arrays and attributes, cut arrays to the sizes of `data`, and seal the store."""
         with self._writing():
             data = data.assign_attrs({PROGRESS: self._progress()})  # until it is sealed
             store.write_zarr(data, self.path, mode="a")
@@ -83,7 +83,7 @@ class Unfinished:
 
     def _writing(self) -> AbstractContextManager[None]:
         return store.writing(
-            self.path, f"Trace.load opens the {self.written} steps that are there."
+            self.path, f"Trace.load opens the {self.written} steps already written."
         )
 
 

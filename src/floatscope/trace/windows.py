@@ -1,7 +1,7 @@
-"""The local layers of a trace: which they are, and how far they see.
+"""Find the local layers of a trace, and how far their rows see.
 
 A model may have layers whose rows see only a window around them (ModernBERT). `null` and `visible` of its
-traces, and all chance levels, are then by layer. Measures that do not support this refuse the trace here.
+traces, and all chance levels, are then by layer. Measures that do not support this raise an error here.
 """
 
 from collections.abc import Mapping
@@ -13,22 +13,24 @@ from ..errors import UsageError
 
 
 def reaches(info: Mapping[str, Any], layers: int) -> list[int | None]:
-    """Return how far a row sees to either side in each of the first `layers` layers; None is everything."""
+    """Return how far a row sees to either side in each of the first `layers` layers; None: no limit."""
     widths = [int(x) for x in info.get("reaches", [-1] * layers)]
     return [None if reach < 0 else reach for reach in widths[:layers]]
 
 
 def is_local(data: xr.Dataset) -> bool:
-    """Tell whether some kept layer is local."""
+    """Return whether any kept layer is local."""
     return "null" in data and "layer" in data["null"].dims
 
 
 def require_global(data: xr.Dataset, measure: str) -> None:
-    """Refuse a trace with local layers, for measures whose chance levels are the same in all layers."""
+    """Raise an error for a trace with local layers, in measures with one chance level for all layers."""
     if not is_local(data):
         return
     global_layers = [int(x) for x in data["layer"].values if int(data.attrs["reaches"][int(x)]) < 0]
-    problem = f"{measure} has one level of chance for all layers, but some of these layers see only a window"
+    problem = (
+        f"{measure} has one chance level for all layers, but some of these layers see only a window"
+    )
     raise UsageError(
         problem, f"Trace with layers={global_layers or [0]}, which see every position."
     )

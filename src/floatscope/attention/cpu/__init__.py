@@ -1,1 +1,1 @@
-"""The statistics computed in blocks of queries, on any device."""
+"""Statistics computed in blocks of queries, on any device."""

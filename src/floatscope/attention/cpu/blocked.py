@@ -1,8 +1,8 @@
-"""The same statistics on any device in bounded memory: a tile of rows and heads at a time, never S×S.
+"""Compute attention sums on any device in bounded memory: one tile of rows and heads at a time.
 
-With the log-sum-exp that SDPA has computed, one product per tile gives the weights (`weights`); everything
-else is a sum over that tile while it is in cache. A short forward takes less time than the calls that measure
-it: what tiles share is cut once, by `split`.
+With the log-sum-exp that SDPA has computed, one product per tile gives the weights (`weights`); all
+statistics are sums over that tile while it is in cache. A short forward takes less time than the calls that
+measure it, so tensors are cut into tiles once, by `split`.
 """
 
 import numpy as np
@@ -14,12 +14,12 @@ from ..shapes import Arrays, Labels, View
 from .strips import plan
 from .weights import Weight, Weights
 
-# Bytes of weights at a time: half of a core's L2 cache. Measured at 512 and 1,024 tokens, 8 heads of 32,
-# L2 of 2 MiB: product, exponential and column sums take 1.60 and 5.6 ms a layer in tiles of 1 MiB of one
-# head; 1.85 and 7.2 in tiles of 2 MiB of all heads; 1.75 and 5.8 in tiles of 512 KiB of one head.
+# Bytes of weights per tile: half of a core's L2 cache. Measured at 512 and 1,024 tokens, 8 heads of 32,
+# L2 of 2 MiB: product, exponential and column sums take 1.60 and 5.6 ms per layer in tiles of 1 MiB of one
+# head; 1.85 and 7.2 ms in tiles of 2 MiB of all heads; 1.75 and 5.8 ms in tiles of 512 KiB of one head.
 _BLOCK_BYTES = 1 << 20
 _BLOCK_BYTES_CUDA = 256 << 20
-# From so many threads on torch's two passes, shared by all, are faster than numpy's one by one thread.
+# With at least this many threads, two multithreaded passes of torch are faster than one pass of numpy.
 _MANY_THREADS = 3
 
 
@@ -54,11 +54,11 @@ def sums(view: View, *, entropy: bool = True, regions: bool = True) -> Arrays:
                     torch.bmm(group[n], weight, out=columns[n])
                 elif last == n_key:
                     columns[n].baddbmm_(group[n], weight)
-                else:  # a part of all columns is no matrix that a product could add to
+                else:  # baddbmm_ cannot add to a part of the columns
                     columns[n].add_(torch.bmm(group[n], weight))
                 if value is not None and to is not None:
-                    # Values × weightsᵀ, not weights × values: few columns make the second product slow.
-                    if len(weight) == 1:  # which need not lie in one piece
+                    # Values × weightsᵀ is faster than weights × values, which has few columns.
+                    if len(weight) == 1:  # `to[n]` need not be contiguous
                         torch.bmm(value[n], weight.mT, out=to[n])
                     else:
                         to[n].copy_(torch.bmm(value[n], weight.mT))
@@ -71,7 +71,7 @@ def sums(view: View, *, entropy: bool = True, regions: bool = True) -> Arrays:
     gathered = gathered if times is None else gathered.mul_(times[:, :, None])
     n = view.labels.n_regions if regions else 0
     if entropies is not None and times is not None and later is not None:
-        # −Σ w (s − lse) with Σ w as it was computed: its rounding would count lse times.
+        # Use the computed Σ w, not 1: its rounding error would be multiplied by lse.
         total = gathered[:, :, -1]
         if regions and view.labels.every_key:
             total = gathered[:, :, :n].sum(2)
@@ -108,7 +108,7 @@ def _values(view: View, regions: bool, add_ones: bool) -> Float[Tensor, "n v k"]
 def _row_products(a: Weight, b: Weight, out: Float[Tensor, "m r"]) -> None:
     """Compute Σ_j a_ij b_ij; b may be overwritten.
 
-    At 512 tokens on one thread, numpy's vecdot takes 0.17 ms a layer, because it does not store the
+    At 512 tokens on one thread, numpy's vecdot takes 0.17 ms per layer, because it does not store the
     products; torch's multiplication and sum take 0.40 ms.
     """
     if a.is_cpu and torch.get_num_threads() < _MANY_THREADS:

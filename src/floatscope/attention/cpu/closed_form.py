@@ -1,4 +1,4 @@
-"""Score, cosine and norms of each key, from q and k alone: sums in closed form, without weights."""
+"""Compute score, cosine and norms of each key from q and k alone, in closed form, without weights."""
 
 from collections.abc import Callable
 
@@ -15,7 +15,8 @@ _TINY = 1e-30
 def columns(view: View) -> Arrays:
     """Compute the sums over the queries that see a key j: Σ_i q_i·k_j = (Σ_i q_i)·k_j.
 
-    All queries behind one that sees j see it too: these are suffix sums; in a window, the difference of two.
+    All queries after the first one that sees j see j too, so these are suffix sums, or with a window the
+    difference of two suffix sums.
     """
     query, key, labels = view.query.float(), view.key.float(), view.labels
     norm = torch.linalg.vector_norm(query, dim=-1, keepdim=True)  # (b, h, q, 1)
@@ -57,7 +58,8 @@ def _sum_over_all(
     torch.div(labels.counted[..., 0], norm[..., 0].clamp_min_(_TINY), out=weight[:, :, 1])
     total = (weight @ query).view(b, key.shape[1], -1, d)  # (b, kv, h/kv · 2, d)
     products = (total @ key.mT).view(b, h, 2, -1)
-    if not (products.is_cpu and labels.every_key):  # elsewhere, asking would wait
+    # reading `every_key` on another device would wait
+    if not (products.is_cpu and labels.every_key):
         products *= labels.real[:, :, None]
     return {
         "score": products[:, :, 0],
@@ -71,15 +73,15 @@ def _sum_over_all(
 def _viewers(view: View) -> Callable[[Tensor, Tensor | None], Tensor]:
     """Return a function that sums weight · value, (b, h, q, v), over the queries that see each key."""
     visible = view.visible
-    last = visible.last_visible.contiguous()  # (b, q), never falling
+    last = visible.last_visible.contiguous()  # (b, q), non-decreasing
     keys = torch.arange(visible.keys, device=last.device).expand(len(last), -1).contiguous()
     first = torch.searchsorted(last, keys)  # (b, k): the first query that sees k
-    behind = None  # and the first after those
+    behind = None  # the first query after those
     if visible.reach is not None:
         behind = torch.searchsorted(visible.first_visible.contiguous(), keys, right=True)
 
     def suffix(weight: Tensor, value: Tensor | None) -> Tensor:
-        # float64: a running sum of thousands of float32 terms would cost digits.
+        # float64: a running sum of thousands of float32 terms would lose digits.
         terms = weight if value is None else weight * value
         sums = terms.double().flip(2).cumsum(2).flip(2)
         sums = torch.cat([sums, torch.zeros_like(sums[:, :, :1])], dim=2)

@@ -1,8 +1,8 @@
-"""Measure the layers of a short forward together, as if they were further prompts.
+"""Measure the layers of a short forward together, as if they were additional prompts.
 
-Between two layers of a network the caches hold the network's data, and the calls of a short forward take
-longer than their arithmetic: measured with 128 tokens and 8 heads of 32, column sums take 340 µs a layer
-there. Here q and k are copied into memory that a thread keeps, and the sums of all layers are taken in a row.
+Between two layers of a network the CPU caches contain the network's data, and the calls of a short forward
+take longer than their arithmetic: with 128 tokens and 8 heads of 32, column sums then take 340 µs per layer.
+Here q and k are copied into memory that a thread reuses, and the sums of all layers are computed together.
 """
 
 import threading
@@ -17,27 +17,30 @@ from ...models import attention_hook
 from ..forward import Forward
 from ..shapes import Arrays, View
 
-_SHORT = 1 << 17  # numbers in q and k of a layer; of more, copying costs what it saves
-_ROOM = 1 << 21  # numbers of all layers that wait
+_SHORT = 1 << 17  # numbers in q and k of a layer; above, copying costs what it saves
+_ROOM = 1 << 21  # numbers of all waiting layers
 
 _thread_memory = threading.local()
 
 
 @dataclass(eq=False)
 class LayerBatch:
-    """The waiting layers. `add` a layer if it `fits`; measure `view`; split with `split_by_layer`."""
+    """Layers waiting to be measured together.
+
+    `add` a layer if it `fits`, measure `view`, and split the results with `split_by_layer`.
+    """
 
     layers: list[int] = field(default_factory=list)
     _first: "tuple[attention_hook.Call, Forward, _Room] | None" = None
 
     def is_small(self, call: attention_hook.Call) -> bool:
-        """Tell whether the layer is small enough for this to be faster."""
+        """Return whether the layer is small enough for batching to be faster."""
         small = call.query.numel() + call.key.numel() <= _SHORT
         shared = call.mask is None or len(call.mask) == 1  # the same for every prompt
         return small and call.query.is_cpu and call.bias is None and shared
 
     def fits(self, call: attention_hook.Call, forward: Forward) -> bool:
-        """Tell whether there is room, and the layer has the shape of the waiting ones."""
+        """Return whether there is room and the layer has the shape of the waiting layers."""
         if self._first is None:
             return True
         first, first_forward, room = self._first
@@ -56,7 +59,7 @@ class LayerBatch:
         self.layers.append(call.layer)
 
     def view(self) -> tuple[View, Forward]:
-        """Return one view of all waiting layers, joined along the axis of prompts."""
+        """Return one view of all waiting layers, concatenated along the axis of prompts."""
         assert self._first is not None
         (call, forward, room), n = self._first, len(self.layers)
         query, key, lse = (buffer[:n].flatten(0, 1) for buffer in room.buffers)
@@ -65,14 +68,14 @@ class LayerBatch:
         return replace(first, query=query, key=key, lse=lse, labels=labels), forward
 
     def split_by_layer(self, arrays: Arrays) -> dict[int, Arrays]:
-        """Split the arrays by layer."""
+        """Split measured arrays by layer."""
         n = len(self.layers)
         cut = [sums.unflatten(0, (n, -1)).unbind() for sums in arrays.values()]
         by_layer = [dict(zip(arrays, sums, strict=True)) for sums in zip(*cut, strict=True)]
         return dict(zip(self.layers, by_layer, strict=True))
 
     def clear(self) -> None:
-        """Forget the layers and keep the memory."""
+        """Remove all layers, and keep the memory for the next batch."""
         if self._first is not None:
             _thread_memory.room = self._first[2]
         self.layers, self._first = [], None
@@ -80,10 +83,10 @@ class LayerBatch:
 
 @dataclass(frozen=True, eq=False)
 class _Room:
-    """Memory for q, k and log-sum-exp of several layers of one shape."""
+    """Memory for q, k and log-sum-exp of several layers of the same shape."""
 
     buffers: tuple[Tensor, Tensor, Tensor]  # (n, b, h, q, d), (n, b, kv, k, d), (n, b, h, q)
-    query: Sequence[Tensor]  # its part of the buffers, by layer
+    query: Sequence[Tensor]  # parts of the buffers, by layer
     key: Sequence[Tensor]
     lse: Sequence[Tensor]
 
@@ -92,7 +95,7 @@ class _Room:
 
 
 def _take_room(query: Float[Tensor, "b h q d"], key: Float[Tensor, "b kv k d"]) -> _Room:
-    """Take the thread's memory, for exclusive use until it is given back."""
+    """Return the thread's memory, for exclusive use until `LayerBatch.clear` gives it back."""
     room: _Room | None = getattr(_thread_memory, "room", None)
     _thread_memory.room = None
     if room is not None and room.fits(query, key):

@@ -8,14 +8,17 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-# The factor depends on the weights alone: one small QR per head, kept as long as the module lives.
+# Factors depend only on the weights: one small QR per head, cached as long as the module exists.
 _factors: "WeakKeyDictionary[nn.Module, tuple[int, Tensor]]" = WeakKeyDictionary()
 _trusted: "WeakSet[nn.Module]" = WeakSet()
 
 
 @contextmanager
 def trusting(modules: Sequence[nn.Module]) -> Iterator[None]:
-    """Cache factors of weights without version counters (inference mode), which must not change inside."""
+    """Cache factors of weights without version counters (inference mode).
+
+    Such weights must not change within the context.
+    """
     for module in modules:
         if _version(module) < 0:
             _factors.pop(module, None)
@@ -55,7 +58,7 @@ _halves: "WeakKeyDictionary[nn.Module, tuple[Tensor, Tensor, Tensor]]" = WeakKey
 
 
 def halves(module: nn.Module, head_dim: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """Return the factor as a sum of two 16-bit tensors, for matrix units that take no other type."""
+    """Return the factor as a sum of two 16-bit tensors, for matrix units that support no other type."""
     factor = _factor(module, head_dim)
     cached = _halves.get(module)
     if cached is None or cached[0] is not factor or cached[1].dtype != dtype:
@@ -71,6 +74,6 @@ def value_norms(module: nn.Module, value: Float[Tensor, "b kv k d"]) -> Float[Te
     b, kv, k = value.shape[:3]
     grouped = factor.reshape(kv, -1, factor.shape[-1])  # (kv, h/kv · r, d)
     written = (grouped @ value.float().mT).reshape(b, len(factor), -1, k)  # (b, h, r, k)
-    # Keys last, and not `norm`: measured at 512 keys, 8 heads of 32, sums over an axis in between take
-    # 30 µs, a norm over the last 60, and a norm over an axis in between 860.
+    # Keys are last, and `norm` is not used: at 512 keys and 8 heads of 32, a sum over a middle axis takes
+    # 30 µs, a norm over the last axis 60 µs, and a norm over a middle axis 860 µs.
     return written.square_().sum(2).sqrt_()

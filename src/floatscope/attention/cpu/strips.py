@@ -1,8 +1,9 @@
 """Plan which query rows are computed together and which keys they see, once per forward for all layers.
 
-A strip is a run of rows that see nearly the same keys: all of its rows see the keys before `common`, and none
-those from `last` on; only keys in between may be hidden. So a model in blocks or a causal model costs little
-more than the keys that it sees. A strip is cut into tiles of rows and heads that fit a core's cache.
+A strip is a run of rows that see nearly the same keys: all of its rows see the keys before `common`, no row
+sees keys from `last` on, and only keys in between may be hidden. The cost of a block-wise or causal model is
+therefore little more than that of its visible keys. A strip is cut into tiles of rows and heads that fit into
+a core's cache.
 """
 
 from collections.abc import Hashable, Iterator, Sequence
@@ -16,8 +17,8 @@ from torch import Tensor
 from ...models import Visibility
 from ..shapes import View
 
-# Rows of a strip, at least: a product of fewer is slow. Measured with 8 heads of 32, 32 rows reach 121
-# GFLOP/s where 64 reach 136, and 16 take 1.4 times as long; a strip of 64 computes more hidden keys.
+# Minimum number of rows in a strip: products of fewer rows are slow. With 8 heads of 32, 32 rows reach 121
+# GFLOP/s, 64 rows reach 136, and 16 take 1.4 times as long; a strip of 64 computes more hidden keys.
 _MIN_ROWS = 32
 
 _plans: "WeakKeyDictionary[Visibility, dict[Hashable, Plan]]" = WeakKeyDictionary()
@@ -31,25 +32,25 @@ class Strip:
     stop: int
     common: int  # every row sees the keys before this one
     last: int
-    # True where a row may not look, for keys common … last. None: hide none, or use the mask of the view.
+    # True where a row does not see a key, for keys common … last. None: none hidden, or see the mask.
     hidden: Bool[Tensor, "rows keys"] | None = None
 
 
 @dataclass(frozen=True)
 class Tile:
-    """Some heads of some prompts. If not all heads, then of one prompt."""
+    """Some heads of some prompts; of a single prompt unless all heads are included."""
 
     prompts: slice
-    heads: slice  # of keys: grouped heads stay together
+    heads: slice  # key heads: query heads that share a key stay together
 
 
 @dataclass(frozen=True)
 class Band:
-    """Some rows of a strip, and the tiles into which all heads of all prompts are divided for them."""
+    """Some rows of a strip, and the tiles that divide all heads of all prompts for these rows."""
 
     rows: slice
     tiles: list[Tile]
-    pairs: list[int]  # prompts × heads of keys in each tile
+    pairs: list[int]  # prompts × key heads in each tile
     all_rows: bool  # the band has every row of the view
 
 
@@ -60,7 +61,7 @@ def plan(view: View, numbers: int) -> Plan:
     """Divide all rows of a view into tiles of about `numbers` weights. Layers usually share the plan."""
     shape = (*view.query.shape[:3], *view.key.shape[1:3])
     plans = _plans.setdefault(view.visible, {})
-    # Elsewhere than on a CPU, asking how far a rule sees would wait.
+    # On other devices than a CPU, reading the rule's result would wait for the device.
     ruled = view.mask is not None and view.query.is_cpu and view.ruled
     key = (shape, view.causal, view.mask is None, ruled, numbers)
     if key not in plans:
@@ -69,7 +70,10 @@ def plan(view: View, numbers: int) -> Plan:
 
 
 def strips(view: View, ruled: bool) -> list[Strip]:
-    """Return one strip where the mask is not known by rule, or where every row sees all keys."""
+    """Return the strips of a view.
+
+    A single strip is returned if the mask does not follow a rule or if every row sees all keys.
+    """
     n_query, n_key = view.query.shape[2], view.key.shape[2]
     last: Sequence[int] | None = _same_for_all(view.visible) if ruled else None
     if view.causal:

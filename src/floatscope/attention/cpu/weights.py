@@ -1,7 +1,7 @@
 """Attention weights of a tile of rows and heads, in memory that the next tile overwrites.
 
 A weight is exp(score − lse). For ordinary values of lse, the subtraction is left to the caller, which
-saves a pass before the exponential. Nothing is summed here, except the log-sum-exp where it is unknown.
+saves a pass before the exponential. Sums are computed elsewhere, except an unknown log-sum-exp.
 """
 
 import threading
@@ -14,28 +14,29 @@ from torch import Tensor
 from ..shapes import View
 from .strips import Band, Strip, Tile
 
-# Log-sum-exps up to here are left for the end: exp(score) · exp(−lse) is as exact as exp(score − lse), as
-# neither leaves float32, and what is below 1e-12 of a row may be lost. It saves a pass, or a copy of keys.
+# Up to this log-sum-exp, exp(−lse) is multiplied last: exp(score) · exp(−lse) is as exact as
+# exp(score − lse), since both factors fit float32 and weights below 1e-12 of a row may be lost. This saves a
+# pass, or a copy of the keys.
 _MILD = 60.0
-_ROOM = 1 << 20  # numbers that a thread keeps room for
+_ROOM = 1 << 20  # numbers that fit into the memory of a thread
 
-Weight = Float[Tensor, "m r k"]  # of all heads and prompts of a tile
+Weight = Float[Tensor, "m r k"]  # m: heads and prompts of a tile
 Tiles = Iterator[tuple[Weight, Weight | None]]
 
 
 class Weights:
-    """Weights of a view: exp(`factor` · query · key), to be multiplied by exp(−`later`) of each row."""
+    """Attention weights of a view: exp(`factor` · query · key), to be multiplied by exp(−`later`) by row."""
 
     def __init__(self, view: View, logarithms: bool) -> None:
         self._view, self._logarithms = view, logarithms
         b, kv, n_key, d = view.key.shape
         query, key, lse = view.query.float(), view.key.float(), view.lse
         self._factor, self._has_lse = view.scale, lse is not None
-        # None: nothing is missing, or it is unknown.
+        # None: the weights need no further factor.
         self.later: Float[Tensor, "b h q"] | None = None
         if lse is not None and _mild(lse):
-            self.later = lse.contiguous()  # the kernel has heads side by side
-        elif lse is not None:  # −lse is a further number of q that meets a one of k
+            self.later = lse.contiguous()  # the kernel returns heads side by side
+        elif lse is not None:  # append −lse to q and 1 to k
             ones = key.new_ones(()).expand(b, kv, n_key, 1)
             query = torch.cat([query * view.scale, -lse[..., None]], dim=-1)
             key, self._factor, d = torch.cat([key, ones], dim=-1), 1.0, d + 1
@@ -46,8 +47,8 @@ class Weights:
     def compute(self, strip: Strip, band: Band) -> Tiles:
         """Yield the weights of a band's tiles (without `later`) over keys 0 … last, and their logarithms.
 
-        Both have all heads of all prompts in one axis. The logarithms are None unless requested; that of
-        a hidden key is 0, not −inf.
+        All heads of all prompts are in one axis. The logarithms are None unless requested; for hidden keys
+        they are 0, not −inf.
         """
         last, per, rows = strip.last, self._per, band.rows.stop - band.rows.start
         hidden = _hidden(self._view, strip, band.rows)
@@ -67,7 +68,7 @@ class Weights:
             torch.exp(log_weight, out=weight)
             if hidden is not None:
                 self._hide(strip, tile, weight, hidden, 0)
-                if self._logarithms:  # of a row that sees nothing it is infinite
+                if self._logarithms:  # infinite in rows without visible keys
                     self._hide(strip, tile, log_weight, hidden, 0)
             yield weight, log_weight if self._logarithms else None
 
@@ -83,7 +84,7 @@ class Weights:
             log_weight.sub_(visible.logsumexp(-1, keepdim=True))
 
     def _hide(self, strip: Strip, tile: Tile, weight: Weight, hidden: Tensor, value: float) -> None:
-        """Fill hidden entries in place, after the exponential, which takes eight times as long for −inf."""
+        """Fill hidden entries in place; exp of −inf would take eight times as long as of other numbers."""
         hidden = hidden[tile.prompts] if len(hidden) > 1 else hidden
         hidden = hidden[:, tile.heads] if hidden.shape[1] > 1 else hidden
         self._by_head(tile, weight)[..., strip.common :].masked_fill_(hidden, value)
@@ -94,7 +95,7 @@ class Weights:
 
 
 def _mild(lse: Float[Tensor, "b h q"]) -> bool:
-    if not lse.is_cpu:  # to ask would wait
+    if not lse.is_cpu:  # reading the maximum would wait for the device
         return False
     return float(torch.linalg.vector_norm(lse, torch.inf)) < _MILD
 
@@ -103,9 +104,9 @@ _thread_memory = threading.local()
 
 
 def _rooms(template: Tensor, shape: tuple[int, int, int], logarithms: bool) -> list[Tensor]:
-    """Return working memory. On a CPU a thread keeps it from layer to layer, since fresh memory is slow."""
+    """Return working memory; on a CPU each thread reuses its own, since new memory is slow."""
     size, n = shape[0] * shape[1] * shape[2], 2 if logarithms else 1
-    if not template.is_cpu or n * size > _ROOM:  # one row of many keys may take more
+    if not template.is_cpu or n * size > _ROOM:  # one row of many keys may need more
         return [template.new_empty(shape) for _ in range(n)]
     flat: Tensor | None = getattr(_thread_memory, "flat", None)
     if flat is None:
@@ -115,7 +116,7 @@ def _rooms(template: Tensor, shape: tuple[int, int, int], logarithms: bool) -> l
 
 
 def _hidden(view: View, strip: Strip, rows: slice) -> Tensor | None:
-    """Return True where a row may not look, for keys common … last, as (#b, #kv, #per, rows, keys)."""
+    """Return True where a row does not see a key, for keys common … last: (#b, #kv, #per, rows, keys)."""
     if strip.hidden is not None:
         return strip.hidden[rows.start - strip.start : rows.stop - strip.start][None, None, None]
     if strip.common == strip.last or view.mask is None:

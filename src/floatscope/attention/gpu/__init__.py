@@ -1,1 +1,1 @@
-"""The statistics computed by kernels on a GPU. Imported without Triton; launched only with it."""
+"""Statistics computed by GPU kernels. The package imports without Triton; the kernels require it."""

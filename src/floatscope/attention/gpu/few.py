@@ -1,7 +1,7 @@
-"""Sums of few rows on a GPU, as in a step with a KV cache; launches `few_kernels`.
+"""Compute sums of few rows on a GPU, as in a step with a KV cache; launches `few_kernels`.
 
-Attention's forward returns no log-sum-exp for few rows, and the kernels for many rows would each compute
-the same product. Here the logarithms of the weights are written once, as (b, h, q, k) numbers, and
+Attention's forward returns no log-sum-exp for few rows, and each of the kernels for many rows would
+compute the same product. Here the logarithms of the weights are written once, as (b, h, q, k) numbers, and
 everything is computed from them, in five launches per layer.
 """
 
@@ -18,7 +18,7 @@ from .fused import Launch, head_means
 from .plan import plan_of
 from .vectors import KEY_ARRAYS
 
-_NUMBERS = 8192  # that a program holds at once
+_NUMBERS = 8192  # numbers that a program loads at once
 _COLUMNS = 256
 _MOST = 128 << 20  # bytes of logarithms
 
@@ -32,7 +32,7 @@ def _kernels() -> ModuleType:
 def strongest(
     sums: FewRowSums, start: int, stop: int, top: int
 ) -> tuple[Int32[Tensor, "b h w t"], Float[Tensor, "b h w t"]]:
-    """Return the strongest keys, as `strongest.strongest` does. Can be called once."""
+    """Return the strongest keys, as `strongest.strongest` does. Can be called only once."""
     b, _, h, _ = sums.arrays["column_sum"].shape
     power, peak = sums.power[:, start:stop], sums.peak[:, start:stop]
     key, weight = peaks.find(power.contiguous(), peak.contiguous(), top)
@@ -40,18 +40,18 @@ def strongest(
 
 
 def fits(view: View) -> bool:
-    """Tell whether the logarithms of all rows fit into memory at once."""
+    """Return whether the logarithms of all rows fit into memory at once."""
     b, h, n_query, _ = view.query.shape
     return b * h * n_query * view.key.shape[2] * 4 <= _MOST
 
 
 def measured(view: View, columns: bool = False) -> View:
-    """Return the view with its log-sum-exp and all sums; on request with the statistics of q and k alone."""
+    """Return the view with its log-sum-exp and all sums; with `columns`, also statistics of q and k alone."""
     b, h, n_query, dim = view.query.shape
     n_key, labels, device = view.key.shape[2], view.labels, view.query.device
     plan = plan_of(labels, view.visible, view.ruled)
     launch = Launch(replace(view, lse=plan.nothing((b, h, n_query))))
-    columns = columns and launch.ruled and view.visible.reach is None  # else a mask hides more
+    columns = columns and launch.ruled and view.visible.reach is None  # otherwise a mask hides more
 
     def empty(*shape: int) -> Tensor:
         return torch.empty(shape, dtype=torch.float32, device=device)

@@ -1,9 +1,9 @@
-"""Triton kernels for few rows, as in a step with a KV cache: every sum from logarithms written once.
+"""Triton kernels for few rows, as in a step with a KV cache: all sums of logarithms written once.
 
 `few_scores` (`one_scores` for a single row) writes log2 of every weight without the rows' log-sum-exp,
 and the statistics of q and k alone. `few_rows` computes the log-sum-exp, subtracts it and computes the
 sums of a row. `few_columns` computes the sums of a key. `few` launches them. For many rows, the
-logarithms would be the S×S matrix that is never written.
+logarithms would form an S×S matrix, which Floatscope never writes.
 """
 
 import triton
@@ -19,10 +19,10 @@ def few_scores(
     DIM: tl.constexpr, WIDE: tl.constexpr, TILE_Q: tl.constexpr, BLOCK: tl.constexpr,
     MASKED: tl.constexpr, EXACT: tl.constexpr, COLUMNS: tl.constexpr,
 ):  # fmt: skip
-    """power[·, i, j] = log2 e · s_ij, −∞ if row i may not look, and the maximum of each block of keys.
+    """power[·, i, j] = log2 e · s_ij, −∞ if row i does not see key j, and the maximum of each block of keys.
 
-    For each key also Σ q·k, Σ q·k/‖q‖‖k‖ and Σ ‖q‖ over the rows that count and see it, and its norm. One
-    program per block of keys and head.
+    Also writes, for each key, Σ q·k, Σ q·k/‖q‖‖k‖ and Σ ‖q‖ over the counted rows that see the key, and the
+    key's norm. One program per block of keys and head.
     """
     block = tl.program_id(0)
     head = tl.program_id(1).to(tl.int64)  # of (b, h)
@@ -85,7 +85,7 @@ def one_scores(
     HEADS: tl.constexpr, TILE_H: tl.constexpr, DIM: tl.constexpr, WIDE: tl.constexpr,
     BLOCK: tl.constexpr, MASKED: tl.constexpr, EXACT: tl.constexpr, COLUMNS: tl.constexpr,
 ):  # fmt: skip
-    """`few_scores` for a single row: the heads that share keys take the place of rows, so keys are read once.
+    """`few_scores` for a single row, with the heads that share keys in place of rows; keys are read once.
 
     One program per block of keys and HEADS heads.
     """
@@ -141,9 +141,9 @@ def few_rows(
     n_heads, n_query, n_key, n_blocks, n_values,
     VALUES: tl.constexpr, BLOCK: tl.constexpr, TILE: tl.constexpr,
 ):  # fmt: skip
-    """lse, entropy and out[b, h, i, v] = Σ_j A_ij V_jv of a row; its powers become log2 of its weights.
+    """lse, entropy and out[b, h, i, v] = Σ_j A_ij V_jv of a row; `power` becomes log2 of the weights.
 
-    Rows that do not count give 0; a row that sees nothing has weights 0.
+    Rows that do not count get 0; rows without visible keys have weights 0.
     """
     row = tl.program_id(0).to(tl.int64)  # of (b, h, q)
     b = row // n_query // n_heads

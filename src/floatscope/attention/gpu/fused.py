@@ -1,7 +1,7 @@
-"""Statistics on a GPU in one pass over columns and one over rows; launches `kernels`.
+"""Compute statistics on a GPU in one pass over columns and one over rows; launches `kernels`.
 
-Exact like `blocked`, with the same inputs and outputs, but not general: it needs Triton, a log-sum-exp
-from attention's forward, and heads of at most 256 numbers. `unfit` says why a view is not supported, and
+Inputs, outputs and precision are those of `blocked`, but this module requires Triton, a log-sum-exp from
+attention's forward, and heads of at most 256 numbers. `unfit` returns why a view is not supported;
 `attention/backend.py` then uses `blocked`.
 """
 
@@ -22,12 +22,12 @@ from .plan import Plan, plan_of
 
 _MAX_DIM = 256
 _MAX_VALUES = 128
-_SHIFT = 10  # 16-bit weights as 2^10 · A: a uniform row of 32,768 keys is no subnormal number
+_SHIFT = 10  # 16-bit weights are 2^10 · A: not subnormal in a uniform row of 32,768 keys
 
 
 @dataclass(frozen=True)
 class Tiles:
-    """Tile sizes of a kernel: the fastest of those tried on an H200."""
+    """Tile sizes of a kernel: the fastest ones measured on an H200."""
 
     queries: int
     keys: int
@@ -36,7 +36,7 @@ class Tiles:
 
 
 def sums(view: View, *, entropy: bool = True, regions: bool = True) -> Arrays:
-    """Compute what `blocked.sums` computes, by kernels, for a view that is not `unfit`."""
+    """Compute the sums of `blocked.sums` with kernels, for a view that is not `unfit`."""
     launch = Launch(view)
     parts = [view.labels.in_region] if regions else []
     parts += [] if view.state is None else [view.state.float()]
@@ -54,7 +54,7 @@ def sums(view: View, *, entropy: bool = True, regions: bool = True) -> Arrays:
 
 
 def head_means(values: Float[Tensor, "b h q v"], first: int, n: int) -> Float[Tensor, "b q n"]:
-    """Average n values over heads, from `first` on; torch reads such a slice several times slower."""
+    """Average n values over heads, from `first` on; torch is several times slower for such a slice."""
     b, h, n_query, wide = values.shape
     out = torch.empty((b, n_query, n), dtype=torch.float32, device=values.device)
     kernel = getattr(_kernels(), "head_means")  # noqa: B009
@@ -68,12 +68,12 @@ def head_means(values: Float[Tensor, "b h q v"], first: int, n: int) -> Float[Te
 
 
 def installed() -> bool:
-    """Tell whether Triton is installed."""
+    """Return whether Triton is installed."""
     return _kernels() is not None
 
 
 def unfit(view: View, without_lse: bool = False) -> str | None:
-    """Return why the kernels do not support this view, or None."""
+    """Return the reason why the kernels do not support this view, or None."""
     if _kernels() is None:
         return "Triton is not installed"
     if view.lse is None and not without_lse:
@@ -107,7 +107,7 @@ class Launch:
         self.view = view
         self.b, self.h, self.n_query, self.dim = view.query.shape
         self.n_key = view.key.shape[2]
-        # A mask made by direction and padding is known as a rule; any other is read.
+        # A mask that follows from direction and padding is computed; any other mask is read.
         self.ruled = view.ruled
         self.plan: Plan = plan_of(view.labels, view.visible, self.ruled)
         assert view.lse is not None
@@ -115,7 +115,7 @@ class Launch:
         self.exact = view.query.dtype == torch.float32
         self.wide = _power_of_two(self.dim)
         self.log2_scale = view.scale * math.log2(math.e)
-        mask = self.plan.group  # any tensor: it is not read
+        mask = self.plan.group  # a placeholder, never read
         strides: tuple[int, ...] = (0, 0, 0)
         if not self.ruled:
             assert view.mask is not None
@@ -161,7 +161,7 @@ class Launch:
         return out
 
     def _offsets(self, tile: int) -> Tensor:
-        """Return what is subtracted in each row of each group, padded with +∞ by up to two tiles."""
+        """Return the log-sum-exp to subtract per row and group, padded with +∞ by up to two tiles."""
         groups, wide = self.plan.n_groups, (-(-self.n_query // tile) + 2) * tile
         out = torch.empty(
             (self.b, groups, self.h, wide), dtype=torch.float32, device=self.lse.device
@@ -176,7 +176,7 @@ class Launch:
         plan, device = self.plan, self.lse.device
         wide = _power_of_two(sum(v.shape[-1] for v in parts)) if parts else 0
         ahead = self._ahead and bool(parts) and wide <= overlapped.MOST_VALUES
-        # 16-bit weights and values: their rounding, 2^−11, is below that of bfloat16's q and k.
+        # The rounding error of 16-bit weights and values, 2^−11, is below that of q and k in bfloat16.
         kind = torch.float32 if self.exact else torch.float16
         n_values = -(-self.n_key // overlapped.PAIR) * overlapped.PAIR
         values = plan.side_by_side(parts, n_values, max(wide, 1), kind)

@@ -70,7 +70,7 @@ def column_sums(
     mbarrier.wait(ready.index(STAGES), 0)
 
     key = tile * TILE_K + gl.arange(0, TILE_K, gl.SliceLayout(0, product))
-    # Left padding hides a key from everyone who counts.
+    # Keys in the left padding are hidden from all counted queries.
     real = (key >= gl.load(padding_ptr + b)) & (key < n_key)
     nothing = gl.zeros([TILE_Q, TILE_K], gl.float32, product)
     within = gl.arange(0, TILE_Q, gl.SliceLayout(1, product))
@@ -83,7 +83,7 @@ def column_sums(
         group_offsets += start * TILE_Q
         acc = gl.zeros([TILE_Q, TILE_K], gl.float32, product)
         if start < stop:
-            # Two tiles a turn: they come in one copy, and each product has its own registers. An
+            # Two tiles per iteration: they are copied together, and each product has its own registers. An
             # odd last tile gets a partner without members.
             turns = (stop - start + 1) // 2
             row = b * q_batch + h * q_head + start * TILE_Q
@@ -105,7 +105,7 @@ def column_sums(
                 acc += gl.exp2(even * log2_scale - offset[:, None])
                 odd = warpgroup_mma_wait(0, deps=[running])
                 if turn + 1 < turns:
-                    # This turn's queries have been read: others may take their place.
+                    # The queries of this iteration have been read and may be overwritten.
                     next_turn = turn + STAGES
                     _fetch(
                         q_desc, row + next_turn * 2 * TILE_Q, column, q_memory, ready, used + next_turn,

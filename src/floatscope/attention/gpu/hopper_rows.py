@@ -1,4 +1,4 @@
-"""Row sums for Hopper GPUs: as `hopper`, with queries fixed while keys pass by.
+"""Row sums for Hopper GPUs: overlapped as in `hopper`, for one tile of queries and all tiles of keys.
 
 The sums are those of `kernels.row_sums`, for bidirectional attention without an edited mask. The weights
 go from registers directly into the product with the values, without an exchange between threads. Imported
@@ -32,7 +32,7 @@ def _fetch(
 
 @gluon.jit
 def _weigh(power, entropy):
-    """Return 2^SHIFT · A of one tile from its logarithms, and the entropy with its contribution added."""
+    """Return 2^SHIFT · A of one tile from its logarithms, and the entropy including this tile."""
     weight = gl.exp2(power)
     return weight.to(gl.float16), entropy + gl.sum(weight * power, axis=1)
 
@@ -47,7 +47,7 @@ def row_sums(
 ):  # fmt: skip
     """entropy[b, h, i] = −Σ_j A ln A and out[b, h, i, v] = Σ_j A_ij V_jv; one program per head and tile.
 
-    The tiles are of queries. `n_values` is the number of value rows per batch, padded with zeros to whole
+    Tiles contain queries. `n_values` is the number of value rows per batch, padded with zeros to whole
     pairs of tiles.
     """
     product: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [num_warps, 1], [16, TILE_K, 16])
@@ -71,7 +71,7 @@ def row_sums(
         q_memory,
     )
     padding = gl.load(padding_ptr + b)
-    # Two tiles a turn: they come in one copy, and each product has its own registers. Pairs cut by
+    # Two tiles per iteration: they are copied together, with registers for each product. Pairs cut by
     # padding or by the end come after the whole ones, masked.
     PAIR: gl.constexpr = 2 * TILE_K
     first = padding // PAIR
@@ -100,7 +100,7 @@ def row_sums(
         keys = k_memory.index(0)
         even = warpgroup_mma_wait(0, deps=[_product(q_memory, keys.slice(0, TILE_K, 0), nothing)])
         for turn in range(turns):
-            # The turn before has read all of its keys and values: others may take their place.
+            # The keys and values of the previous iteration have been read and may be overwritten.
             next_turn = turn + 1
             begin = (full + next_turn) * PAIR
             _fetch(
@@ -148,7 +148,7 @@ def row_sums(
             weight = gl.convert_layout(weight, operand)
             weighted = warpgroup_mma(weight, values, weighted, is_async=True)
             weighted = warpgroup_mma_wait(0, deps=[weighted])
-    # log2 of 2^SHIFT · A is SHIFT too large, and A sums to one.
+    # log2 of 2^SHIFT · A is too large by SHIFT, and A sums to one.
     nats = SHIFT * 0.6931471805599453 - entropy * (0.6931471805599453 / (1 << SHIFT))
     gl.store(entropy_ptr + of_row + row, gl.where(counts, nats, 0.0), mask=inside)
     to_row = tile * TILE_Q + gl.arange(0, TILE_Q, gl.SliceLayout(1, gathered))

@@ -1,9 +1,9 @@
-"""Triton kernels: column and row sums of attention that is never written to memory.
+"""Triton kernels for column and row sums of attention, without writing its matrix to memory.
 
-Both take the log-sum-exp of every row, so a weight costs one product and one exp2. Tiles of keys are
-fixed while queries pass by (columns), or the other way round (rows). `plan` determines beforehand which
-tiles to skip and where single positions must be checked. Imported only with Triton; `fused` launches
-them.
+Both receive the log-sum-exp of every row, so a weight costs one product and one exp2. A program for columns
+loops over the queries for one tile of keys; a program for rows loops over the keys for one tile of queries.
+`plan` determines beforehand which tiles to skip and where single positions must be checked. Imported only
+if Triton is installed; `fused` launches the kernels.
 """
 
 import triton
@@ -31,7 +31,7 @@ def offsets(
 ):  # fmt: skip
     """out[b, g, h, i] = log2-sum-exp of row i if it is in group g, else +∞, which makes its weights 0.
 
-    Choosing a group thus costs nothing in the inner loop. Rows past the last are +∞ too.
+    The inner loop therefore needs no test of the group. Rows past the last are +∞ too.
     """
     row = tl.program_id(0) * TILE + tl.arange(0, TILE)
     b = tl.program_id(1) // n_heads
@@ -52,10 +52,10 @@ def _column_step(
     DIM: tl.constexpr, WIDE: tl.constexpr, TILE_Q: tl.constexpr,
     DIRECTED: tl.constexpr, MASKED: tl.constexpr, EXACT: tl.constexpr,
 ):  # fmt: skip
-    """Add the weights of one tile of queries."""
+    """Add the weights of one tile of queries to the column sums."""
     row = i * TILE_Q + tl.arange(0, TILE_Q)
     offset = tl.load(offset_ptr + row)
-    # Rows past the last are read as the last and weigh nothing: cheaper than a mask.
+    # Rows past the last repeat the last row with weight 0, which is cheaper than a mask.
     q = _tile(q_ptr, tl.minimum(row, n_query - 1), n_query, q_row, q_dim, DIM, WIDE, True)
     score = tl.dot(q, tl.trans(k), input_precision="tf32x3" if EXACT else "tf32")
     weight = tl.exp2(score * log2_scale - offset[:, None])  # (queries, keys)
@@ -87,13 +87,13 @@ def column_sums(
     last_ptr += b * n_query
     mask_ptr += b.to(tl.int64) * m_batch + h.to(tl.int64) * m_head
     k = _tile(k_ptr, key, n_key, k_row, k_dim, DIM, WIDE, False)
-    # Left padding hides a key from everyone who counts.
+    # Keys in the left padding are hidden from all counted queries.
     real = (key >= tl.load(padding_ptr + b)) & (key < n_key)
     for g in range(n_groups):
         start = tl.load(span_ptr + (b * n_groups + g) * 2)
         stop = tl.load(span_ptr + (b * n_groups + g) * 2 + 1)
         own_ptr = offset_ptr + ((b * n_groups + g) * n_heads + h).to(tl.int64) * n_wide
-        # Summed over the queries at the end: a tile of sums costs registers, but no exchange.
+        # Summed over the queries at the end: a tile of sums needs registers, but no exchange between threads.
         acc = tl.zeros([TILE_Q, TILE_K], dtype=tl.float32)
         if DIRECTED:
             # Queries before `start` see no key of this tile; from `full` on they see all of it.
@@ -128,7 +128,7 @@ def _row_step(
     key = i * TILE_K + tl.arange(0, TILE_K)
     k = _tile(k_ptr, key, n_key, k_row, k_dim, DIM, WIDE, not PARTLY)
     score = tl.dot(q, tl.trans(k), input_precision="tf32x3" if EXACT else "tf32")
-    power = score * log2_scale - lse[:, None]  # log2 of the weight, and SHIFT more
+    power = score * log2_scale - lse[:, None]  # log2 of the weight, plus SHIFT
     if PARTLY or MASKED:
         visible = (key[None, :] >= padding) & (key[None, :] <= last[:, None])
         if MASKED:
@@ -182,7 +182,7 @@ def row_sums(
     q = _tile(q_ptr, row, n_query, q_row, q_dim, DIM, WIDE, False)
     entropy = tl.zeros([TILE_Q], dtype=tl.float32)
     weighted = tl.zeros([TILE_Q, VALUES if VALUES > 0 else 1], dtype=tl.float32)
-    # Tiles of keys: some hidden by padding, seen by all these rows, seen by some of them.
+    # Tiles of keys in order: partly hidden by padding, seen by all of these rows, seen by some of them.
     bounds = seen_ptr + (b * n_tiles + tile) * 4
     full = tl.load(bounds + 1)
     partly = tl.load(bounds + 2)
@@ -204,7 +204,7 @@ def row_sums(
             n_query, n_key, k_row, k_dim, m_row, log2_scale,
             DIM, WIDE, TILE_K, VALUES, ENTROPY, True, MASKED, EXACT,
         )  # fmt: skip
-    # log2 of 2^SHIFT · A is SHIFT too large, and A sums to one.
+    # log2 of 2^SHIFT · A is too large by SHIFT, and A sums to one.
     scaled = 0.6931471805599453 / (1 << SHIFT)
     if ENTROPY:
         nats = SHIFT * 0.6931471805599453 - entropy * scaled

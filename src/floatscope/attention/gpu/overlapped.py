@@ -1,7 +1,7 @@
 """Decide when the Hopper kernels apply, and launch them.
 
-The copy engine reads q and k only as one matrix each, with rows at a fixed distance and each head a range
-of columns or of rows. Both layouts that networks produce qualify.
+The copy engine requires q and k as one matrix each, with rows at a fixed distance, and with every head as a
+range of columns or of rows. Networks produce two layouts of q and k, which both meet this requirement.
 """
 
 import math
@@ -17,7 +17,7 @@ from torch import Tensor
 from ..shapes import View
 from .plan import Plan
 
-# The fastest of those tried on an H200. What passes by is copied two tiles at a time.
+# The fastest ones measured on an H200. The operand of the inner loop is copied two tiles at a time.
 TILE_Q, TILE_K, WARPS = 64, 128, 4
 ROW_TILE_Q, ROW_TILE_K, ROW_WARPS = 128, 64, 8
 PAIR = 2 * ROW_TILE_K
@@ -26,7 +26,10 @@ MOST_VALUES = 32
 
 
 def takes(view: View) -> bool:
-    """Tell whether the kernels apply: a Hopper GPU, 16-bit heads of 64 or 128 numbers, a readable layout."""
+    """Return whether the kernels support a view.
+
+    They require a Hopper GPU, 16-bit heads of 64 or 128 numbers, and a layout that the copy engine can read.
+    """
     query, key = view.query, view.key
     if (
         _refused
@@ -47,11 +50,13 @@ def _is_hopper(device: torch.device) -> bool:
 
 @cache
 def _kernels() -> tuple[ModuleType, ModuleType] | None:
-    """Import the kernels; None if Gluon's interface, which is experimental, has changed."""
+    """Import the kernels; None if Gluon's experimental interface has changed."""
     try:
         from . import hopper, hopper_rows
     except (ImportError, AttributeError) as error:
-        warnings.warn(f"no overlapped kernel, the plain one serves: {error}", stacklevel=2)
+        warnings.warn(
+            f"the overlapped kernel failed, using the plain kernel: {error}", stacklevel=2
+        )
         return None
     return hopper, hopper_rows
 
@@ -93,7 +98,7 @@ _refused: list[str] = []
 
 
 def column_sums(view: View, offsets: Tensor, padding: Tensor, spans: Tensor, out: Tensor) -> bool:
-    """Fill `out` (b, g, h, k), and return whether that succeeded.
+    """Write the column sums to `out` (b, g, h, k), and return whether the kernel ran.
 
     `offsets` and `spans` are for tiles of TILE_Q queries.
     """
@@ -103,7 +108,7 @@ def column_sums(view: View, offsets: Tensor, padding: Tensor, spans: Tensor, out
 def row_sums(
     view: View, values: Tensor, lse: Tensor, plan: Plan, entropy: Tensor, out: Tensor, shift: int
 ) -> bool:
-    """Fill `entropy` (b, h, q) and `out` (b, h, q, v), and return whether that succeeded.
+    """Write row sums to `entropy` (b, h, q) and `out` (b, h, q, v), and return whether the kernel ran.
 
     `values` (b, n, v) are padded with zeros to whole pairs of tiles, PAIR rows each.
     """
@@ -113,9 +118,11 @@ def row_sums(
 def _try_launch(launch: Callable[[], None]) -> bool:
     try:
         launch()
-    except Exception as error:  # whatever a compiler may say: the plain kernel is as right
+    except Exception as error:  # on any compiler error, use the plain kernel
         _refused.append(repr(error))
-        warnings.warn(f"no overlapped kernel, the plain one serves: {error!r:.200}", stacklevel=3)
+        warnings.warn(
+            f"the overlapped kernel failed, using the plain kernel: {error!r:.200}", stacklevel=3
+        )
         return False
     return True
 
@@ -163,5 +170,5 @@ def _rows(
         SHIFT=shift,
         STAGES=STAGES,
         num_warps=ROW_WARPS,
-        maxnreg=128,  # two programs a multiprocessor
+        maxnreg=128,  # two programs per multiprocessor
     )

@@ -1,7 +1,7 @@
-"""Determine once per forward, for all layers, which tiles of the attention contain anything.
+"""Determine once per forward, for all layers, which tiles contain visible keys of counted queries.
 
-The results are small integer tensors on the device: kernels read their loop bounds from them, so nothing
-waits for a number to reach the host.
+The results are small integer tensors on the device, from which kernels read their loop bounds, so the host
+never waits for the device.
 """
 
 from collections.abc import Callable
@@ -19,7 +19,7 @@ from ..shapes import Labels
 
 @dataclass(eq=False)
 class Plan:
-    """Loop bounds for one forward. Tile sizes are arguments, because kernels differ in them."""
+    """Loop bounds of the kernels for one forward. Tile sizes are arguments, because they differ by kernel."""
 
     group: Int32[Tensor, "b q"]
     last: Int32[Tensor, "b q"]  # the last key each query sees
@@ -67,23 +67,23 @@ class Plan:
         return torch.stack([first * nonempty, past * nonempty], dim=-1).int().contiguous()
 
     def first_queries(self, tile_q: int, tile_k: int) -> Int32[Tensor, "b tiles 2"]:
-        """Return, for each tile of keys, the first tile of queries that sees any of it, and all of it."""
+        """Return, for each tile of keys, the first tiles of queries that see some and all of the keys."""
         return self._memoize("first", tile_q, tile_k, lambda: self._first_queries(tile_q, tile_k))
 
     def _first_queries(self, tile_q: int, tile_k: int) -> Tensor:
         start = torch.arange(0, self.n_key, tile_k, device=self.group.device, dtype=torch.int32)
         stop = (start + tile_k - 1).clamp(max=self.n_key - 1)
         edges = torch.stack([start, stop]).expand(len(self.last), -1, -1).flatten(1).contiguous()
-        # `last` never falls, so the first query that sees a key is found by bisection.
+        # `last` never decreases, so bisection gives the first query that sees a key.
         viewer = torch.searchsorted(self.last, edges).unflatten(1, (2, -1))  # (b, 2, tiles)
         any_of, all_of = viewer[:, 0] // tile_q, -(-viewer[:, 1] // tile_q)
         return torch.stack([any_of, all_of], dim=-1).int().contiguous()
 
     def seen_keys(self, tile_q: int, tile_k: int) -> Int32[Tensor, "b tiles 4"]:
-        """Return, for each tile of queries, the range of key tiles seen by any and by every query.
+        """Return, for each tile of queries, the ranges of key tiles seen by any and by every query.
 
-        As four numbers: the first seen by any, the first and past-the-last seen by every query, past the
-        last seen by any.
+        There are four numbers per tile: the first key tile seen by any query, the first and past-the-last
+        seen by every query, and the past-the-last seen by any query.
         """
         return self._memoize("seen", tile_q, tile_k, lambda: self._seen_keys(tile_q, tile_k))
 
@@ -100,10 +100,10 @@ class Plan:
     def side_by_side(
         self, parts: list[Tensor], n_rows: int, width: int, dtype: torch.dtype
     ) -> Float[Tensor, "b n w"]:
-        """Join the (b, k, _) parts in one tensor, padded with zeros.
+        """Concatenate the (b, k, _) parts in one tensor, padded with zeros.
 
-        All layers share the tensor, since their launches are sequential; a part that has not changed is
-        not written again.
+        All layers share the tensor, since their launches are sequential. Unchanged parts are not written
+        again.
         """
         widths = tuple(part.shape[-1] for part in parts)
         kind = (widths, n_rows, width, dtype)
@@ -121,7 +121,7 @@ class Plan:
         return room
 
     def nothing(self, shape: tuple[int, ...]) -> Tensor:
-        """Return zeros that must not be written to."""
+        """Return a shared tensor of zeros, which must not be modified."""
         if shape not in self._zeros:
             self._zeros[shape] = torch.zeros(shape, device=self.group.device)
         return self._zeros[shape]
@@ -136,10 +136,10 @@ _plans: "WeakKeyDictionary[Labels, dict[bool, Plan]]" = WeakKeyDictionary()
 
 
 def plan_of(labels: Labels, visible: Visibility, ruled: bool) -> Plan:
-    """Return the plan of a forward, which belongs to its labels.
+    """Return the plan of a forward, cached with its labels.
 
-    `ruled`: visibility follows from direction and padding; otherwise any query may see any key and a mask
-    decides.
+    With `ruled`, visibility follows from direction and padding. Otherwise the plan includes every key, and
+    the kernels read a mask.
     """
     plans = _plans.setdefault(labels, {})
     if ruled not in plans:

@@ -1,9 +1,9 @@
-"""Record a forward's statistics on a second stream, so that the network continues meanwhile.
+"""Record a forward's statistics on a second CUDA stream, parallel to the network.
 
-The kernels of a layer's statistics are many and small. Recorded in line, each would wait for the one
-before, and the network for the last. On a branch they run while the network's large products leave room.
-A branch ends when the next layer attends; until then its inputs stay allocated. Kernels and their order
-are the same, so the numbers are too.
+The statistics of a layer use many small kernels. On the network's stream, each kernel would wait for the
+previous one, and the network for the last one. On a branch they run beside the network's large products. A
+branch ends when the next layer attends; until then its inputs stay allocated. The kernels and their order do
+not change, so the results are identical.
 """
 
 from collections.abc import Iterator
@@ -22,14 +22,14 @@ class SideStream:
 
     @contextmanager
     def branch(self, *read: Tensor | None) -> Iterator[None]:
-        """Run what is launched inside on the branch; `read` are the tensors that it reads."""
+        """Run the kernels launched inside on the branch; `read` lists the tensors that they read."""
         self._read += read
         self._stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(self._stream):
             yield
 
     def join(self) -> None:
-        """Wait for the branch before whatever is launched next."""
+        """Let all kernels launched from now on wait for the branch."""
         if self._read:
             torch.cuda.current_stream().wait_stream(self._stream)
             self._read.clear()

@@ -1,8 +1,8 @@
-"""Strongest keys or log-sum-exp of a few complete rows on a GPU; launches `strongest_kernels`.
+"""Find the strongest keys of a few rows on a GPU, or their log-sum-exp; launches `strongest_kernels`.
 
-Which rows a step reveals is known only after the forward. Holding every layer's keys until then would
-take as much memory as a KV cache; the few strongest keys of every candidate take some dozen numbers per
-row and head.
+The rows that a step reveals are known only after the forward. Storing every layer's keys until then would
+need as much memory as a KV cache; the few strongest keys of every candidate need some dozen numbers per row
+and head.
 """
 
 import math
@@ -18,7 +18,7 @@ from ..shapes import View
 from .fused import Launch
 
 BLOCK = 64  # keys
-_SCRATCH = 128 << 20  # bytes of logarithms at a time, or those of one head
+_SCRATCH = 128 << 20  # bytes of logarithms at a time, unless one head needs more
 
 
 def _kernels() -> ModuleType:
@@ -71,7 +71,7 @@ def log_sum_exp(view: View) -> Float[Tensor, "b h q"]:
         high = peak.amax(-1, keepdim=True)  # (heads, q, 1)
         total = (power.flatten(2) - high).exp2_().sum(-1)
         lse = (high[..., 0] + total.log2()) * math.log(2)
-        # Padding sees nothing, and shall weigh nothing.
+        # Padding sees no key and must have weight 0.
         result[begin : begin + len(power)] = lse.nan_to_num(nan=1e30)
     return result.unflatten(0, (b, h))
 
@@ -81,8 +81,8 @@ def _powers(
 ) -> Iterator[tuple[int, Float[Tensor, "n w blocks size"], Float[Tensor, "n w blocks"]]]:
     """Yield log2 of the weights of rows start … stop − 1, and the maximum of each block of keys.
 
-    Each iteration covers some heads (of all batches, numbered consecutively) and yields the first of
-    their numbers too. It overwrites the results of the iteration before.
+    Heads of all batches are numbered consecutively. Each iteration covers some of them, yields the number of
+    the first as well, and overwrites the previous results.
     """
     view, plan = launch.view, launch.plan
     b, h, n_query, dim = view.query.shape

@@ -1,8 +1,8 @@
-"""Triton kernels: the strongest keys of some rows, without sorting the rows.
+"""Triton kernels that find the strongest keys of some rows without sorting the rows.
 
-`row_powers` writes the logarithms of the rows' weights and the maximum of every block of keys.
-`strongest` then takes the best block and its best key, as often as keys are requested, so it rereads
-blocks instead of complete rows. The module `strongest` launches them.
+`row_powers` writes the logarithms of the rows' weights and the maximum of every block of keys. For each
+requested key, `strongest` then selects the block with the largest maximum and the largest weight in it, so it
+rereads blocks instead of complete rows. The module `strongest` launches these kernels.
 """
 
 import triton
@@ -17,7 +17,7 @@ def row_powers(
     DIM: tl.constexpr, WIDE: tl.constexpr, TILE_Q: tl.constexpr, BLOCK: tl.constexpr,
     MASKED: tl.constexpr, EXACT: tl.constexpr,
 ):  # fmt: skip
-    """power[·, n, j] = log2 A of row first_row + n at key j, −∞ if it may not look.
+    """power[·, n, j] = log2 A of row first_row + n at key j, −∞ if the row does not see the key.
 
     One program per block of keys, tile of rows and head.
     """
@@ -84,4 +84,4 @@ def strongest(
         power = tl.where(within[None, :] == place[:, None], float("-inf"), power)
         tl.store(power_at, power, mask=row_valid[:, None])
         peak = tl.where(block[None, :] == best[:, None], tl.max(power, axis=1)[:, None], peak)
-        tl.debug_barrier()  # the next turn may read this block again
+        tl.debug_barrier()  # the next iteration may read this block again

@@ -1,6 +1,6 @@
-"""Triton kernels for statistics that need q, k and v row by row: norms, means, products with a mean.
+"""Triton kernels for statistics of the rows of q, k and v: norms, means, products with a mean.
 
-Each tensor is read once, in its own precision, and only vectors are written. `vectors` launches them.
+Each tensor is read once, in its own precision, and only vectors are written. `vectors` launches the kernels.
 """
 
 import triton
@@ -41,10 +41,11 @@ def key_columns(
     DIM: tl.constexpr, WIDE: tl.constexpr, TILE: tl.constexpr,
     DIRECTED: tl.constexpr, EXACT: tl.constexpr,
 ):  # fmt: skip
-    """Each key's norm, and its products with the sums over the queries from its first viewer on.
+    """Norm of each key, and its products with the sums over the queries from its first viewer on.
 
-    Sums over complete tiles come from `after`; the tile with the first viewer is read. For bidirectional
-    attention the first viewer is the first query, and nothing is read.
+    The first viewer is the first query that sees the key. `after` contains the sums over complete tiles, so
+    only the tile of the first viewer is read. For bidirectional attention the first viewer is the first
+    query, and no tile is read.
     """
     b = tl.program_id(1) // n_heads
     h = tl.program_id(1) % n_heads
@@ -63,7 +64,7 @@ def key_columns(
         score = tl.zeros([TILE], dtype=tl.float32)
         cosine = tl.zeros([TILE], dtype=tl.float32)
         norms = tl.zeros([TILE], dtype=tl.float32)
-        has_viewer = first < n_query  # a cache of fixed size has columns that nobody sees yet
+        has_viewer = first < n_query  # columns of a fixed-size cache that no query sees yet
         lowest = tl.min(tl.where(key_valid, first, n_query), axis=0)
         highest = tl.max(tl.where(has_viewer, first, 0), axis=0)
         for t in range(lowest // TILE, highest // TILE + 1):

@@ -1,6 +1,6 @@
-"""`closed_form.columns` and `norms.value_norms` on a GPU; launches `vector_kernels`.
+"""GPU versions of `closed_form.columns` and `norms.value_norms`; launches `vector_kernels`.
 
-Each tensor is read about once and never widened in memory.
+Each tensor is read about once and never converted to a wider type in memory.
 """
 
 from types import ModuleType
@@ -14,10 +14,10 @@ from ..cpu import norms
 from ..shapes import Arrays, View
 from .plan import plan_of
 
-KEY_ARRAYS = ("score", "cosine", "query_norm", "key_norm")  # as the kernels write them
+KEY_ARRAYS = ("score", "cosine", "query_norm", "key_norm")  # in the order of the kernels
 _TILE = 64
 _VALUE_TILE = 128  # each tile reads a head's whole factor
-_ROW_TILE, _ROW_TILES = 64, 8  # rows at once, and how often in a program
+_ROW_TILE, _ROW_TILES = 64, 8  # rows per tile, and tiles per program
 
 
 def _kernels() -> ModuleType:
@@ -27,7 +27,7 @@ def _kernels() -> ModuleType:
 
 
 def columns(view: View) -> Arrays:
-    """Compute what `closed_form.columns` computes."""
+    """Compute the arrays of `closed_form.columns`."""
     kernels = _kernels()
     b, h, n_query, dim = view.query.shape
     n_key, wide = view.key.shape[2], max(16, 1 << (dim - 1).bit_length())
@@ -39,7 +39,7 @@ def columns(view: View) -> Arrays:
 
     sizes = {"DIM": dim, "WIDE": wide, "TILE": _TILE}
     directed = view.visible.direction is not Direction.BIDIRECTIONAL
-    single_tile = directed and tiles == 1  # the one tile is read itself, and none comes after it
+    single_tile = directed and tiles == 1  # the only tile is read directly
     parts = empty(b, h, tiles, 2 * wide + 1)
     if not single_tile:
         kernels.query_totals[(tiles, b * h)](
@@ -50,7 +50,7 @@ def columns(view: View) -> Arrays:
     if single_tile:
         after = plan.nothing((b, h, 2, 2 * wide + 1))
     elif directed:
-        # Sums of all later tiles; few terms, but a running sum: in float64.
+        # Sums over all later tiles, as a running sum in float64.
         after = parts.double().flip(2).cumsum(2).flip(2).float()
         after = torch.nn.functional.pad(after, (0, 0, 0, 1))  # (b, h, tiles + 1, 2 · wide + 1)
     else:
@@ -70,7 +70,7 @@ def columns(view: View) -> Arrays:
 
 
 def value_norms(module: nn.Module, value: Tensor) -> Tensor:
-    """Compute `norms.value_norms`; the factor is split into two 16-bit halves, so no precision is lost."""
+    """Compute `norms.value_norms` with the factor split into two 16-bit halves, without loss of precision."""
     b, kv, n_key, dim = value.shape
     if value.dtype == torch.float32 or dim not in (16, 32, 64, 128):
         return norms.value_norms(module, value)

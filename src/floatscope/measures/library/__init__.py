@@ -1,4 +1,4 @@
-"""List all measures in display order, one file and one line each."""
+"""All measures in display order. Each measure has its own file and one line here."""
 
 from typing import TYPE_CHECKING
 

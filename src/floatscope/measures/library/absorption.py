@@ -23,9 +23,9 @@ class Absorption(AnchorMeasure):
     - `top`: share of attention on the strongest key
     - `anchors`: number of anchors
 
-    Null of each share: what uniform attention would give the same keys. Anchors and the strongest key are
-    chosen for what they receive, so their lift is slightly above 1 even for random attention (1.1–1.2 at
-    32–128 keys). Null of `anchors`: how many keys the rule finds under uniform attention.
+    Null of each share: uniform attention on the same keys. Anchors and the strongest key are chosen by the
+    attention that they receive, so their lift is slightly above 1 even for random attention (1.1–1.2 at
+    32–128 keys). Null of `anchors`: number of keys that the rule finds under uniform attention.
     """
 
     windows: ClassVar[bool] = True
@@ -35,10 +35,11 @@ class Absorption(AnchorMeasure):
     }
 
     def compute(self, trace: Trace) -> xr.Dataset:
-        # Unlabelled variables: labelled arrays would be aligned again by every operation.
+        # Variables without labels, because every operation would align labelled arrays again.
         mass = (trace.mass if self.rule.per_head else trace.mean_mass).variable
         null, anchor = trace.null.variable, self.rule(trace).variable
-        other_dims = [d for d in mass.dims if d not in ("layer", "key")]  # averaged, after the keys
+        # dimensions to average over, after the keys
+        other_dims = [d for d in mass.dims if d not in ("layer", "key")]
         first = mass.isel(key=0)
         values = {
             "absorption": mass.where(anchor, 0).sum("key"),
@@ -54,7 +55,7 @@ class Absorption(AnchorMeasure):
         return xr.Dataset(means, attrs={"most": {"anchors": mass.sizes["key"]}})
 
     def _by_chance(self, trace: Trace) -> xr.Variable:
-        """Count the keys that the rule finds under uniform attention, which in a causal model is uneven."""
+        """Count the keys that the rule finds under uniform attention (uneven over keys in causal models)."""
         received = uniform_received(trace)
         even, flagged = received.variable, self.rule.apply(received, warn=False).variable
         uneven = even.max("key") - even.min("key") > 1e-6 * even.max("key")

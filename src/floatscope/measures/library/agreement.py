@@ -32,8 +32,8 @@ class Agreement(Measure):
     - `deep_entropy`: mean row entropy in the last third, as a share of the maximum; null 1 (uniform)
 
     Received attention is never negative, so unrelated layers also have a positive cosine. The null is
-    therefore not 0 but the expected cosine when one layer's lifts are permuted among the keys and its length
-    is kept. Pairs that do not exist are NaN.
+    therefore not 0 but the expected cosine if one layer's lifts are permuted among the keys and the length
+    of its vector is kept. Pairs that do not exist are NaN.
     """
 
     units: ClassVar[dict[str, str]] = {
@@ -76,7 +76,7 @@ class Agreement(Measure):
 
 @dataclass(frozen=True)
 class Perturbation(Measure):
-    """The measure behind `perturbation`: cosine between prompts and their twins, by layer and head.
+    """Measure of the results of `perturbation`: cosine between prompts and their twins, by layer and head.
 
     Args:
         by (str): Whether twins were compared key by key ("key") or by the means of regions ("region").
@@ -113,19 +113,19 @@ def perturbation(a: Sequence[Trace], b: Sequence[Trace]) -> Result:
     for trace in (*a, *b):
         require_global(trace.data, "perturbation")
     if len(a) != len(b):
-        raise UsageError(f"{len(a)} traces and {len(b)} twins", "Give one twin for each.")
+        raise UsageError(f"{len(a)} traces and {len(b)} twins", "Give one twin per trace.")
     models = {str(t.info["model"]) for t in (*a, *b)}
     if len(models) > 1:
         problem = f"a prompt and its twin from different models: {', '.join(sorted(models))}"
         raise UsageError(
-            problem, "A head has no counterpart in another model: compare twins within one."
+            problem, "Heads of different models do not correspond: use twins from the same model."
         )
     regions = [[str(r) for r in t.data["region"].values] for t in (*a, *b)]
     by_key = all(x == y for x, y in zip(regions[: len(a)], regions[len(a) :], strict=True))
     shared = [r for r in dict.fromkeys(chain(*regions)) if all(r in x for x in regions)]
     if not by_key and len(shared) < 2:
         problem = "these prompts and twins differ in length and share fewer than two regions"
-        raise UsageError(problem, "Build both with the same named parts.")
+        raise UsageError(problem, "Build prompts and twins with the same named parts.")
 
     def vectors(received: xr.DataArray) -> np.ndarray:
         """Return vectors (layer, head, key or region); uniform attention has no layer and no head."""
@@ -152,7 +152,7 @@ def _lengths(received: np.ndarray, even: np.ndarray) -> tuple[np.ndarray, np.nda
     """Return vectors without NaN, their lengths, and a factor of the expected cosine after permutation.
 
     The product of two such factors is the expected cosine. Lifts over uniform attention (`even`) are
-    permuted, not the values: keys that get more under uniform attention are not a similarity.
+    permuted, not the values, so that keys favoured by uniform attention do not count as a similarity.
     """
     filled = np.nan_to_num(received)
     length = np.linalg.norm(filled, axis=-1)

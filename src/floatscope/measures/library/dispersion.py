@@ -1,4 +1,4 @@
-"""Dispersion: whether the strongest key is in the same place in every example."""
+"""Dispersion: whether the strongest key is at the same position in every example."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,23 +20,23 @@ _DRAWS = 1000  # for the null
 
 @dataclass(frozen=True)
 class Dispersion(Measure):
-    """Entropy over examples of the strongest key's place, layer by layer.
+    """Entropy over examples of the strongest key's position, layer by layer.
 
     Attention Floating (2601.07894) §3. The strongest key is the one that receives most attention, on the
     mean over heads. Values by layer:
 
-    - `position`: its place as a share of the length (0 first, 1 last)
+    - `position`: its position as a share of the length (0 first, 1 last)
     - `first`: share of examples in which it is position 0
-    - `dispersion`: entropy of its places over the maximum, ln `bins`; 0: the same place in every example.
-      Estimated with Miller and Madow's correction, with a jackknife interval. The paper uses the entropy of
-      the histogram, which is too small for few examples
+    - `dispersion`: entropy of its position, divided by the maximum ln `bins`; 0: the same bin in every
+      example. Estimated with Miller and Madow's correction, with a jackknife interval. The paper uses the
+      entropy of the histogram, which is too small for few examples
 
     Null: random attention; for the entropy by simulation with the same number of examples. With one example
     the dispersion is NaN.
 
     Args:
         at (float): The kept step to read, as a share: 0 is the first, 1 the last; 0.5 by default.
-        bins (int): Number of bins of the place, 2 or more; 10 by default.
+        bins (int): Number of bins of the position, 2 or more; 10 by default.
     """
 
     at: float = 0.5
@@ -77,7 +77,7 @@ class Dispersion(Measure):
         received = snapshot.mean_received.isel(step=0, drop=True).transpose("layer", "key")
         size = int(received.notnull().any("layer").sum())
         top = received.fillna(-1).argmax("key")
-        # Random attention of this trace's direction: a causal one favours the first keys.
+        # Random attention in the trace's direction, because causal attention favours the first keys.
         chance = Chance(np.nan_to_num(snapshot.data["visible"].values[0]), received.values)
         return xr.Dataset(
             {

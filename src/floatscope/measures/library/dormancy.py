@@ -1,4 +1,4 @@
-"""Dormancy: which heads attend mostly to anchors, in which domain, and which heads switch."""
+"""Dormancy: which heads attend mostly to anchors, in which domain, and which heads switch between domains."""
 
 import warnings
 from collections.abc import Mapping
@@ -20,15 +20,15 @@ from ..base import Measure, by_layer
 from ..result import Result
 
 LEVEL = 0.05  # share of errors in a list of heads; 1 − the confidence of a count
-_ZERO = 1e-6  # differences below are rounding
+_ZERO = 1e-6  # smaller differences are rounding errors
 
 
 @dataclass(frozen=True)
 class Dormancy(Measure):
     """Share of attention on anchors by layer and head, for traces of one domain. After Guo et al. 2410.13835.
 
-    - `mass`: the head's share of attention on anchors, mean over steps; 0 if it has no anchors. Null: what
-      uniform attention would give the same keys
+    - `mass`: the head's share of attention on anchors, mean over steps; 0 if it has no anchors. Null:
+      uniform attention on the same keys
     - `dormant`: share of examples in which `mass` exceeds `threshold`. Null: share of examples in which
       uniform attention would
 
@@ -41,7 +41,7 @@ class Dormancy(Measure):
 
     threshold: float = 0.3
     rule: Rule = field(default_factory=lambda: ZScore(per_head=True))
-    needs: ClassVar[tuple[str, ...]] = ("mass",)  # of every head, whatever the rule looks at
+    needs: ClassVar[tuple[str, ...]] = ("mass",)  # by head, even if the rule uses the head mean
     layerwise: ClassVar[bool] = True
     windows: ClassVar[bool] = True
     units: ClassVar[dict[str, str]] = {"mass": "share", "dormant": "share of examples"}
@@ -70,22 +70,21 @@ def switching(results: Mapping[str, Result], *, threshold: float | None = None) 
     A head crosses if its mean share of attention on anchors is above the threshold in one domain and below
     it in the other. Values by pair, layer and head:
 
-    - `crosses`: heads that cross, with an expected share of false entries of 5 % (intersection–union t
-      tests, `p_crosses`, with Benjamini–Hochberg)
-    - `stays`: heads that are on the same side in both domains, found likewise (`p_stays`)
+    - `crosses`: heads that cross, with an expected share of false entries of 5 % (intersection–union
+      t tests, `p_crosses`, with Benjamini–Hochberg)
+    - `stays`: heads on the same side in both domains, by the same kind of test (`p_stays`)
     - `differs`: heads whose means differ (Welch's test, `p_differs`). This is a weaker statement: with 0.05
       and 0.15 a head is active in both domains
     - `difference`: mean of the first domain minus that of the second, with `low` and `high` (95 % for each
       head)
-    - `null_difference`: the difference that the lengths of the texts alone would give under uniform
-      attention
+    - `null_difference`: the difference under uniform attention, which the lengths of the texts alone cause
 
     Attributes: `tested` (number of heads), `switching` (number of heads that cross), and the bounds
     `at_least` and `at_most` of that number, which hold together with 95 % confidence.
 
     Args:
-        results (mapping of str to Result): A result of `Dormancy` for each domain, by the domain's name: two
-            or more, of one model, with two or more examples each.
+        results (mapping of str to Result): A result of `Dormancy` for each of two or more domains, by the
+            domain's name. All are of one model, with two or more examples each.
         threshold (float): Share of attention on anchors; by default that of the measure.
 
     Returns:
@@ -134,7 +133,7 @@ def _pair(a: Result, b: Result, threshold: float) -> xr.Dataset:
     difference = mass.mean(0) - other.mean(0)
     varies = sum(x.var(0, ddof=1) / len(x) for x in (mass, other)) > _ZERO**2
     with np.errstate(divide="ignore", invalid="ignore"), warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # of scipy, where values are all alike
+        warnings.simplefilter("ignore", RuntimeWarning)  # scipy's warnings about equal values
         welch = stats.ttest_ind(mass, other, equal_var=False)
         low, high = welch.confidence_interval(1 - LEVEL)
     null = (a.data["mass_null"] - b.data["mass_null"]).transpose(*order).values
@@ -152,7 +151,7 @@ def _pair(a: Result, b: Result, threshold: float) -> xr.Dataset:
 
 
 def draw_switching(compared: xr.Dataset) -> Figure:
-    """Draw a map per pair of domains: + or − on heads that cross, a dot on heads that only differ."""
+    """Draw a map per pair of domains, with + or − on heads that cross and a dot on heads that only differ."""
     with panels(1, compared.sizes["pair"], width=3.8, height=2.6) as (figure, axes):
         limit = max(float(abs(compared["difference"]).max()), 0.05)
         for axis, name in zip(axes[0], compared["pair"].values, strict=True):

@@ -17,16 +17,16 @@ from ..result import Result
 
 @dataclass(frozen=True)
 class Drift(AnchorMeasure):
-    """How long anchors last and how far they move, over kept steps or over layers, compared with chance.
+    """Persistence and movement of anchors over kept steps or layers, compared with chance.
 
-    Attention Floating (2601.07894) §3; the chance levels are added here. A state is a step or a layer. Means
+    Attention Floating (2601.07894) §3, with chance levels added. A state is a step or a layer. Means
     over pairs of neighbouring states:
 
     - `persistence`: Jaccard index of their anchors; pairs without any anchor are left out
     - `floating`: 1 − persistence
     - `stay`: how often the strongest key is the same
-    - `displacement`: by how many positions the strongest key moves
-    - `lifetime`: mean number of states in a row in which a key is an anchor
+    - `displacement`: number of positions by which the strongest key moves
+    - `lifetime`: mean number of consecutive states in which a key is an anchor
     - `centroid_variance`: variance of the anchors' mean position, weighted by mass
     - `frontier`: Pearson correlation of the strongest key's position with the mean answer position revealed
       so far; over steps only

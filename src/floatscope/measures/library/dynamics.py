@@ -1,4 +1,4 @@
-"""Dynamics: how much the attention that a key receives rises, from layer to layer and from step to step."""
+"""Dynamics: how much the attention that keys receive increases between layers and between steps."""
 
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -25,7 +25,7 @@ class Dynamics(Measure):
     - `region_layers`, `region_steps`: mean P of the keys of each region
 
     Null of `layers` and `steps`: the lifts of the next state permuted among the keys, as an exact
-    expectation. Lift 1: nothing stays in place; 0: nothing moves. Null of the regions: mean P over all keys.
+    expectation. Lift 1: as much change as by chance; 0: no change. Null of the regions: mean P over all keys.
     With a single layer or step there is no change: NaN.
     """
 
@@ -42,7 +42,7 @@ class Dynamics(Measure):
         region = trace.data["region"].values
         names = list(dict.fromkeys(map(str, region)))
         for name, axis, by in (("layers", 1, "step"), ("steps", 0, "layer")):
-            rise = np.maximum(np.diff(c, axis=axis), 0)  # NaN where a key is not there in both
+            rise = np.maximum(np.diff(c, axis=axis), 0)  # NaN for keys absent in either state
             null = _permuted_rise(np.moveaxis(lift, axis, 0), np.moveaxis(uniform + 0 * c, axis, 0))
             per_key = _mean(rise, (0, 1))
             values |= {
@@ -88,9 +88,9 @@ def _permuted_rise(lift: np.ndarray, uniform: np.ndarray) -> np.ndarray:
         before, after, mean = lift[t, o], lift[t + 1, o], uniform[t, o]
         defined = ~np.isnan(before + after)
         before, after, mean = before[defined], after[defined], mean[defined]
-        order, after = np.argsort(before), np.sort(after)  # in order, they are found faster
+        order, after = np.argsort(before), np.sort(after)  # sorted keys are found faster
         before, mean = before[order], mean[order]
-        # Sum over k of max(0, then_k − now_j), by sums from the end: never keys × keys.
+        # Σ_k max(0, then_k − now_j) from reversed cumulative sums, without a keys × keys array.
         above = np.searchsorted(after, before)
         tail = np.append(np.cumsum(after[::-1])[::-1], 0.0)[above]
         null[t, o] = mean @ (tail - (len(after) - above) * before) / len(after) ** 2

@@ -1,6 +1,6 @@
 """Attention entropy: how widely rows spread their attention, by layer and by head.
 
-Not to be confused with the sampler `Entropy`, which reveals positions by the entropy of their predictions.
+The sampler `Entropy` is unrelated: it reveals positions by the entropy of their predictions.
 """
 
 from dataclasses import dataclass
@@ -27,10 +27,10 @@ class AttentionEntropy(Measure):
 
     - `entropy`: by layer, mean over steps, heads and rows
     - `by_head`: by layer and head
-    - `masked`, `revealed`, `prompt`: by layer, over the rows of that kind; NaN where there are none
+    - `masked`, `revealed`, `prompt`: by layer, over the rows of that kind; NaN if there are none
 
     The kind of a row is that of its position. With right-shifted logits the row that predicts position i is
-    i − 1, so that a row of the prompt makes the first prediction. Rows that see a single key are left out.
+    i − 1, so a row of the prompt makes the first prediction. Rows that see a single key are left out.
     """
 
     needs: ClassVar[tuple[str, ...]] = ("entropy_mean",)
@@ -58,12 +58,12 @@ Totals = Float[np.ndarray, "layer head kind"]
 
 
 def entropy_totals(trace: Trace) -> tuple[Totals, Totals]:
-    """Sum entropies over steps and the rows of each kind (ROWS), from rows or group sums; count the rows."""
+    """Sum entropies over steps and the rows of each kind (ROWS), and count the rows."""
     if "entropy" not in trace.data:
         sums = trace.entropy_sum.transpose("layer", "head", "group", "step")
         rows = trace.entropy_rows.transpose("layer", "group", "step")
         groups = [str(g) for g in trace.data["group"].values]
-        # Groups are the kinds, or the prompt regions together with masked and revealed.
+        # Groups are the kinds of row, or masked, revealed and the regions of the prompt.
         kind = [ROWS.index(g) if g in ROWS else ROWS.index("prompt") for g in groups]
         of_kind = np.eye(len(ROWS))[kind]  # (group, kind)
         total = sums.values.sum(-1, dtype=float) @ of_kind

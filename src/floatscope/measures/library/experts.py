@@ -20,12 +20,12 @@ class ExpertRouting(AnchorMeasure):
     """Total variation between the experts that two kinds of position choose, by layer.
 
     - `difference` = ½ Σ_e |p_e − q_e| by layer and pair of kinds. p and q are each kind's shares of choices
-      of expert e, over all steps: 0 if both kinds choose alike, 1 if they share no expert
+      of expert e, over all steps: 0 if both kinds choose equally, 1 if they share no expert
 
     The pairs are masked–revealed, masked–prompt, revealed–prompt and anchor–other, with anchors by `rule`
-    (which must not be a rule per head). Every choice counts once, whatever its weight. Null: the mean over
-    `draws` permutations of positions among the two kinds; the choices that a position made in one state stay
-    together, because a step mostly repeats those of the step before. NaN if a kind has no positions, and in
+    (which must not be a rule per head). Every choice counts once, regardless of its weight. Null: the mean
+    over `draws` permutations of positions among the two kinds; the choices of a position in one state stay
+    together, because a step mostly repeats those of the previous step. NaN if a kind has no positions, and in
     layers without experts.
 
     Args:
@@ -41,7 +41,7 @@ class ExpertRouting(AnchorMeasure):
 
     def __post_init__(self) -> None:
         if self.draws < 1:
-            raise UsageError(f"draws = {self.draws}", "Draw the null at least once.")
+            raise UsageError(f"draws = {self.draws}", "Use at least one permutation.")
         if self.rule.per_head:
             raise UsageError("a rule per head", "A position has one set of experts for all heads.")
 
@@ -66,7 +66,7 @@ class ExpertRouting(AnchorMeasure):
         return xr.Dataset(values, {"pair": list(PAIRS)})
 
     def _differences(self, used: Float[np.ndarray, "t s e"], a: Kind, b: Kind) -> np.ndarray:
-        """Return the total variation of two kinds of position: as they are, then for each permutation."""
+        """Return the total variation of two kinds of position, as observed and then for each permutation."""
         steps = np.concatenate([a.sum(0), b.sum(0)])  # (2·s,)
         chose = np.concatenate([np.einsum("ts,tse->se", kind, used) for kind in (a, b)])
         units = np.flatnonzero(steps)
@@ -85,6 +85,6 @@ class ExpertRouting(AnchorMeasure):
 
 
 def _used(chosen: Int[np.ndarray, "t s c"]) -> Float[np.ndarray, "t s e"]:
-    """Return the share of a position's choices that each expert has."""
+    """Return the share of each expert in a position's choices."""
     experts = np.arange(chosen.max(initial=0) + 1)
     return (chosen[..., None] == experts).mean(2, dtype=np.float32)

@@ -27,7 +27,7 @@ class ExtremeTokens(AnchorMeasure):
     over steps and heads in logarithms, so that ½ and 2 cancel.
 
     Args:
-        fallback (bool): Where the rule finds no anchor, take the key that receives most attention (by
+        fallback (bool): Where the rule finds no anchor, use the key that receives most attention (by
             default); False gives NaN there.
     """
 
@@ -65,6 +65,6 @@ class ExtremeTokens(AnchorMeasure):
 def _ratio(norms: xr.DataArray, anchor: xr.DataArray) -> xr.Variable:
     """Divide the anchors' mean by the others' median, averaged in logarithms; NaN where a norm is 0."""
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "All-NaN")  # every key an anchor: NaN, as it should be
+        warnings.filterwarnings("ignore", "All-NaN")  # NaN, correctly, if every key is an anchor
         ratio = norms.where(anchor).mean("key") / norms.where(~anchor).median("key")
     return log_mean(ratio)

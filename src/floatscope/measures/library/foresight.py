@@ -1,7 +1,7 @@
-"""Foresight: does a masked position already hold the token that will be revealed there?
+"""Foresight: whether a masked position already predicts the token that will be revealed there.
 
-An untrained model may predict one token everywhere. The null therefore compares with the tokens of other
-prompts' answers at the same place.
+An untrained model may predict the same token everywhere. The null therefore compares with the tokens of other
+prompts' answers at the same position.
 """
 
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ from ..result import Result, side_by_side
 
 @dataclass(frozen=True)
 class Foresight(Measure):
-    """How often the arg-max at a masked position is already the token revealed there later, against chance.
+    """Share of masked positions whose arg-max is already the token revealed there later, against chance.
 
     Over the content tokens of an answer (no end tokens), and all steps before the one that reveals the
     position:
@@ -29,13 +29,14 @@ class Foresight(Measure):
     - `known`: by layer, share of cases in which the logit lens's arg-max is the final token
     - `before`: the same in the last kept layer, by the number of steps until the reveal
     - `early`: the same in the last kept layer, over all cases
-    - `waits`: the number of cases
+    - `waits`: number of cases
     - `elsewhere`: as `early`, for answers with more than one content token; null: how often the arg-max is a
-      token of another place of the same answer
+      token at another position of the same answer
 
-    Null of the others: the final tokens of the other examples' answers at the same place, where these are
-    content. Examples of several networks are compared within each network. Places where no other example has
-    content do not count. NaN with one example, and for a causal model, which predicts each position once.
+    Null of the other values: the final tokens of the other examples' answers at the same position, if these
+    are content. Examples of several networks are compared within each network. Positions at which no other
+    example has content do not count. NaN with one example, and for a causal model, which predicts each
+    position once.
     """
 
     needs: ClassVar[tuple[str, ...]] = ("lens",)
@@ -47,7 +48,7 @@ class Foresight(Measure):
     }
 
     def compute(self, trace: Trace) -> xr.Dataset:
-        """Return token ids. `summarise` turns them into values, because the null needs all examples."""
+        """Return token ids; `summarise` computes the values, because the null needs all examples."""
         start, steps = int(trace.info["prompt_length"]), trace.data["step"].values
         final = trace.canvas.values[-1, start:]
         empty = [int(trace.info.get("mask_id", -1)), *map(int, trace.info.get("end_ids", ()))]
@@ -55,7 +56,7 @@ class Foresight(Measure):
         reveals = trace.change.values[:, start:] == 1  # (step, place)
         last = np.where(reveals.any(0), len(reveals) - 1 - reveals[::-1].argmax(0), -1)
         guess = trace.lens["token"].transpose("step", "layer", "key").values[:, :, start:]
-        ahead = last - steps[:, None]  # steps until the reveal
+        ahead = last - steps[:, None]  # number of steps until the reveal
         waiting = (ahead > 0)[:, None] & content & (guess >= 0)
         if trace.info["direction"] == "causal":
             waiting = np.zeros_like(waiting)
@@ -68,7 +69,7 @@ class Foresight(Measure):
 
     def summarise(self, examples: Sequence[xr.Dataset], model: str) -> Result:
         """Compare every example with the others, and combine their values."""
-        # A prompt's first decoding is the first network's, its second the second's; none has no id.
+        # The n-th example with the same id belongs to the n-th network; examples without id to the first.
         ids = pd.Series([example.attrs.get("id") for example in examples], dtype=object)
         networks = ids.groupby(ids).cumcount().where(ids.notna(), 0).reindex(ids.index).to_numpy()
         joined = side_by_side([example[["final"]] for example in examples])
@@ -103,7 +104,7 @@ def _values(example: xr.Dataset, other_tokens: Int[np.ndarray, "n p"], farthest:
     chance = np.where(waiting, matches.sum(0) / np.maximum(content.sum(0), 1), 0.0)
     far = np.arange(1, farthest + 1)
     last, waits = guess[:, -1], waiting[:, -1]  # (step, place)
-    words = final[final >= 0]  # one word everywhere is the token of every place
+    words = final[final >= 0]  # content tokens of the answer
     at_others = (last[..., None] == words).sum(-1) - (last == final)
     several = (last >= 0) & (len(words) > 1)
     values: dict[str, Any] = {

@@ -13,13 +13,13 @@ from ...trace import Trace
 from ..base import AnchorMeasure, by_layer
 from ..result import Result
 
-_FLAT = 1e-6  # a spread below this share of the largest value is rounding
-_CANCEL = 0.5  # parts that cancel to less than this share of their sizes have no share
+_FLAT = 1e-6  # a smaller spread, relative to the largest value, is rounding error
+_CANCEL = 0.5  # below this ratio of sum to sizes, parts cancel and have no share
 
 
 @dataclass(frozen=True)
 class Geometry(AnchorMeasure):
-    """Anchors minus the other keys in score, cosine and norm product, and the parts of their advantage.
+    """Differences of anchors and other keys in score, cosine and norms, and the parts of their advantage.
 
     Attention Floating (2601.07894): shallow anchors win by angle and norm, deep ones by angle. All values
     are computed within a head and averaged over steps and heads, so `rule` is ZScore(per_head=True) by
@@ -30,13 +30,13 @@ class Geometry(AnchorMeasure):
     - `angle` = ½(c_a − c_o)(n_a + n_o) and `norm` = ½(n_a − n_o)(c_a + c_o), which add up to n_a·c_a −
       n_o·c_o
     - `remainder` = score_a − score_o − angle − norm: the part that the means do not explain
-    - `angle_share` = angle / (angle + norm); above 1 where the norm works against the anchor. NaN where the
-      sum is not positive, or where the two parts cancel by more than half; so it lies between −½ and 1½
+    - `angle_share` = angle / (angle + norm); above 1 if the norm works against the anchor. NaN if the sum is
+      not positive, or if the two parts cancel by more than half, so it lies between −½ and 1½
     - `key_rank`: share of the other keys whose norm is smaller than the anchor's (ties count half); null ½
     - `found`: share of steps (and heads, for a rule per head) in which the rule found an anchor
 
     Args:
-        fallback (bool): Where the rule finds no anchor, take the key that receives most attention (by
+        fallback (bool): Where the rule finds no anchor, use the key that receives most attention (by
             default); False gives NaN there.
     """
 
@@ -58,7 +58,7 @@ class Geometry(AnchorMeasure):
     }
 
     def compute(self, trace: Trace) -> xr.Dataset:
-        # Unlabelled variables: labelled arrays would be aligned again by every operation.
+        # Variables without labels, because every operation would align labelled arrays again.
         score, cosine = trace.score.variable, trace.cosine.variable
         key_norm, norms = trace.key_norm.variable, (trace.query_norm * trace.key_norm).variable
         anchor, has_anchor = (x.variable for x in self.anchors(trace, fallback=self.fallback))

@@ -1,7 +1,7 @@
-"""Kinds of key: what each kind of token receives, and by which angle and norm.
+"""Kinds of key: how much attention each kind of token receives, and its advantage by angle and norm.
 
-In any model, a key that is chosen because it receives much attention also has a high score. `advantage`
-therefore chooses a kind of token on some examples and measures it on the others.
+In any model, a key chosen because it receives much attention also has a high score. `advantage` therefore
+chooses a kind of token on some examples and measures it on the others.
 """
 
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ from ...trace import Trace
 from ..base import Measure
 
 CHOOSERS = 10  # examples on which an anchor is chosen
-SPLITS = 32  # ways to divide the examples into groups of so many
+SPLITS = 32  # random divisions of the examples into groups
 FIRST, REST = "first position", "content"
 
 
@@ -25,8 +25,8 @@ FIRST, REST = "first position", "content"
 class KindsOfKey(Measure):
     """Lift of each kind of token, and the angle and norm parts of its advantage, by layer and head.
 
-    A kind is the first position, each structural token by its text, or all content tokens together. Read at
-    the last kept step:
+    A kind is the first position, each structural token by its text, or all content tokens together. Values
+    are those of the last kept step:
 
     - `lift`: mean lift over uniform attention
     - `angle`, `norm`: the two parts of the kind's advantage in score over all other keys, as in `Geometry`
@@ -81,8 +81,8 @@ def advantage(
         splits (int): Number of random divisions; 32 by default.
 
     Returns:
-        The sums, (2, layer, head), angle first; and the same without each example, (2, example, layer,
-            head), where the anchors are chosen again from the nine that remain.
+        The sums, (2, layer, head), angle first; and the sums without each example, (2, example, layer,
+            head), for which the anchors are chosen again from the remaining nine.
     """
     lift, *parts = (
         np.nan_to_num(examples[name].transpose("example", "layer", "head", "kind").values)

@@ -1,4 +1,4 @@
-"""K/V drift: how far keys and values turn from step to step, where the token stayed and where it changed."""
+"""K/V drift: how far keys and values rotate between steps, for unchanged and for changed tokens."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -17,18 +17,18 @@ VALUES = tuple(f"{side}_{kind}" for side in ("key", "value") for kind in KINDS)
 
 @dataclass(frozen=True)
 class KVDrift(Measure):
-    """1 − cosine of each key, and of each value, with the same one at the previous kept step. See 2505.15781.
+    """1 − cosine of keys and values between each kept step and the previous one. See 2505.15781.
 
     By layer, means over heads, steps and the positions of a kind: `key_prompt`, `value_prompt` and so on.
 
     - `…_prompt`: positions of the prompt
     - `…_masked`: positions that are masked in both steps
-    - `…_revealed`: positions that hold the same token in both steps
-    - `…_changed`: positions that hold another token than before, mostly a mask before
+    - `…_revealed`: positions with the same token in both steps
+    - `…_changed`: positions with a token other than before, mostly instead of a mask
 
-    0 means the same direction, which is what a cache assumes. Keys are taken after rotation: the angle of a
+    0 is the same direction, which a cache assumes. Keys are used after rotary embedding, whose angle at a
     position is the same at every step. NaN at the first kept step, and for a causal model with a KV cache,
-    whose keys never change. There is no null: compare kinds, layers, and an untrained model.
+    whose keys never change. There is no null; compare kinds, layers, and an untrained model instead.
     """
 
     needs: ClassVar[tuple[str, ...]] = ("kv_drift",)
@@ -48,7 +48,7 @@ class KVDrift(Measure):
 
 
 def _kinds(trace: Trace) -> xr.DataArray:
-    """Return what happened to each position since the previous kept step, as (step, key)."""
+    """Return the kind of each position (prompt, masked, revealed, changed) by step, as (step, key)."""
     canvas, masked = trace.canvas.values[trace.data["step"].values], trace.data["masked"]
     kind = np.where(trace.data["region"].values == "answer", "revealed", "prompt")
     kind = np.where(masked, "masked", kind)

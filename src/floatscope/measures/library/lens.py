@@ -16,7 +16,7 @@ from ..result import Result
 
 @dataclass(frozen=True)
 class LogitLens(Measure):
-    """When the final token becomes and remains the arg-max: commitment layer and commitment step.
+    """Layer and step from which on the final token is the arg-max (commitment layer and step).
 
     The logit lens (nostalgebraist, 2020; see 2303.08112) is read at masked positions, at every kept step.
     Positions that are never decided are left out.
@@ -29,7 +29,7 @@ class LogitLens(Measure):
     - `commit_layer`: first layer from which on a revealed token is the arg-max, at the step of the reveal
     - `commit_step`: first step from which on it is the arg-max in the last kept layer; NaN for a causal
       model, which predicts each position once
-    - `lead`: number of steps between `commit_step` and the reveal; NaN likewise
+    - `lead`: number of steps between `commit_step` and the reveal; NaN for a causal model
     """
 
     needs: ClassVar[tuple[str, ...]] = ("lens",)
@@ -48,12 +48,12 @@ class LogitLens(Measure):
         lens = trace.lens.transpose("step", "layer", "key")
         token, nats = lens["token"].values, lens["entropy"].values
         final = trace.canvas.values[-1]
-        # Positions that hold a token in the end, not a mask that an early end left over.
+        # Positions with a token in the result, not a mask left by an early end.
         answer = trace.data["region"].values == "answer"
         decided = answer & (final != int(trace.info.get("mask_id", -1)))
         masked = (token >= 0) & decided
         right = masked & (token == final)
-        # Frequency of each token in the finished answer: the chance of a match.
+        # Frequency of each token in the finished answer, the probability of a match by chance.
         share = pd.Series(final[decided]).value_counts(normalize=True)
         by_chance = share.reindex(token.ravel(), fill_value=0).to_numpy().reshape(token.shape)
         counts = masked.sum((0, 2))
@@ -87,7 +87,7 @@ class LogitLens(Measure):
 
 
 def _reveals(trace: Trace, masked: np.ndarray) -> list[tuple[int, int]]:
-    """Return (index of the kept step, position) for each reveal that gave the final token."""
+    """Return (index of the kept step, position) for each reveal of a final token."""
     index_of_step = {int(t): i for i, t in enumerate(trace.data["step"].values)}
     canvas, last = trace.canvas.values, last_reveal(trace.change.values)
     reveals = [(int(last[p]), int(p)) for p in np.flatnonzero(~np.isnan(last))]
@@ -98,9 +98,9 @@ def _reveals(trace: Trace, masked: np.ndarray) -> list[tuple[int, int]]:
 def _commitment(
     trace: Trace, right: np.ndarray, masked: np.ndarray, reveals: list[tuple[int, int]]
 ) -> dict[str, Any]:
-    """Return the mean layer and step from which on reveals hold their token.
+    """Return the mean layer and step from which on the arg-max stays the revealed token.
 
-    A reveal that never commits has no layer and no step.
+    A reveal without such a layer or step is left out of that mean.
     """
     steps = trace.data["step"].values
     settled = np.stack([_holds_from(right[t, :, p]) for t, p in reveals])  # (reveal, layer)
@@ -114,7 +114,8 @@ def _commitment(
     spans = []  # (first step, step of the reveal)
     for (t, p), commits in zip(reveals, final, strict=True):
         if commits:
-            before = np.flatnonzero(masked[: t + 1, -1, p])  # steps at which it was masked
+            # steps at which the position was masked
+            before = np.flatnonzero(masked[: t + 1, -1, p])
             start = before[_holds_from(right[before, -1, p]).argmax()]
             spans.append((steps[start], steps[t]))
     first, reveal = np.mean(spans, axis=0)
@@ -122,5 +123,5 @@ def _commitment(
 
 
 def _holds_from(right: np.ndarray) -> np.ndarray:
-    """Mark the entries from which on all values are true."""
+    """Return where all values from an entry to the end are true."""
     return np.logical_and.accumulate(right[::-1])[::-1]

@@ -1,4 +1,4 @@
-"""Massive activations: positions and layers at which one residual channel dwarfs the others."""
+"""Massive activations: positions and layers at which one residual channel far exceeds the others."""
 
 from dataclasses import dataclass
 from statistics import NormalDist
@@ -14,7 +14,7 @@ from ..base import Measure, by_layer, log_mean
 from ..result import Result
 
 _NORMAL = NormalDist()
-_MEDIAN = _NORMAL.inv_cdf(0.75)  # of |x| of a standard normal
+_MEDIAN = _NORMAL.inv_cdf(0.75)  # median of |x| of a standard normal
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class MassiveActivations(Measure):
     - `same_channel`: share of these positions whose largest channel is the layer's most frequent one; NaN if
       there are none
 
-    Null: independent normal channels (the median of the ratio that they would give).
+    Null: the median ratio of independent normal channels.
 
     Args:
         threshold (float): Ratio above which a position counts as massive; above 1, 100 by default.
@@ -47,7 +47,7 @@ class MassiveActivations(Measure):
 
     def __post_init__(self) -> None:
         if not self.threshold > 1:
-            raise UsageError(f"threshold = {self.threshold}", "A ratio over the median: above 1.")
+            raise UsageError(f"threshold = {self.threshold}", "Use a ratio to the median, above 1.")
 
     def compute(self, trace: Trace) -> xr.Dataset:
         ratio = trace.massive.where(np.isfinite(trace.massive))
@@ -79,7 +79,7 @@ class MassiveActivations(Measure):
 
 
 def _shared(channel: xr.DataArray, over: xr.DataArray) -> xr.Variable:
-    """Return by layer the share of the flagged positions that have the most frequent channel."""
+    """Return, by layer, the share of flagged positions with the most frequent channel."""
     shares = []
     for layer in channel["layer"].values:
         channels = channel.sel(layer=layer).values[over.sel(layer=layer).values]

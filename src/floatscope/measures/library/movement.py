@@ -1,6 +1,7 @@
-"""Movement: does the key that masked rows look at most change while the answer is revealed?
+"""Movement: whether the strongest key of masked rows changes while the answer is revealed.
 
-Its strength is measured too; whether a weak key is more than noise needs untrained networks (a study).
+The strength of the key is measured too. Whether a weak key is more than noise can only be decided by
+comparison with untrained networks (a study).
 """
 
 from dataclasses import dataclass
@@ -24,12 +25,12 @@ from ..result import Result
 
 @dataclass(frozen=True)
 class Movement(Measure):
-    """Whether the reference key of masked rows changes during a decoding.
+    """Movement of the reference key of masked rows during a decoding.
 
-    It reads the trace that `model.read_states(trace)` returns: the canvas at the start, at ¼, ½ and ¾ of the
-    content, and at the last step at which 8 rows are still masked. Neighbouring states are compared on the
-    rows that are masked in both. Another key replaces the reference key only if it receives at least
-    `factor` times its share, so that near-ties do not count.
+    The measure reads the trace returned by `model.read_states(trace)`: the canvas at the start, at ¼, ½ and
+    ¾ of the content, and at the last step at which 8 rows are still masked. Neighbouring states are
+    compared on the rows that are masked in both. Another key replaces the reference key only if it receives
+    at least `factor` times its share, so that near-ties do not count.
 
     - `moved`: by layer (mean over heads), 1 if the reference key changed at least once
     - `moved_late`: by layer, 1 if it differs between the first and the last state, on the rows masked in
@@ -39,7 +40,7 @@ class Movement(Measure):
     - `moved_heads`, `share_heads`, `frontier_heads`: the same by layer and head
     - `content`: number of content tokens in the answer
 
-    NaN where the answer is too short to have five states.
+    NaN if the answer is too short for five states.
 
     Args:
         factor (float): How many times the reference key's share another key must receive to replace it; 1 or
@@ -64,7 +65,7 @@ class Movement(Measure):
         regions = trace.data["region"].values.astype(str)
         if not any(name.startswith(UNTIL) for name in regions):
             problem = "expected a trace of states, with rows grouped by how long they stay masked"
-            raise TraceError(problem, "Give what model.read_states(trace) returns.")
+            raise TraceError(problem, "Give the trace returned by model.read_states(trace).")
         last = np.array([int(r.rsplit(" ")[-1]) if r.startswith(UNTIL) else -2 for r in regions])
         empty = [int(trace.info["mask_id"]), *map(int, trace.info.get("end_ids", ()))]
         content = float((~np.isin(trace.canvas.values[-1][last > -2], empty)).sum())
@@ -79,7 +80,7 @@ class Movement(Measure):
         return xr.Dataset(data | {"content": ((), content)})
 
     def _follow(self, trace: Trace, last: Int[np.ndarray, " keys"]) -> dict[str, np.ndarray]:
-        """Compute every value by layer, or by layer and head; `last` is each position's last masked state."""
+        """Compute all values by layer, or by layer and head; `last` is each position's last masked state."""
         before, after = _pairs(trace)  # (pair, layer, head, key)
         mean = follow(before.mean(2), after.mean(2), self.factor)
         head = follow(before, after, self.factor)
@@ -97,7 +98,7 @@ class Movement(Measure):
         }
 
     def plot(self, result: Result) -> Figure:
-        """Draw maps of layer × head: strength, movement, and correlation with the frontier."""
+        """Draw maps (layer × head) of strength, movement, and correlation with the frontier."""
 
         def draw_moved(axis: Axes) -> None:
             moved = result["moved_heads"]
@@ -114,7 +115,7 @@ class Movement(Measure):
 
 
 def _pairs(trace: Trace) -> tuple[np.ndarray, np.ndarray]:
-    """Return shares by key (pair, layer, head, key) at a state and at the next, on rows masked in both."""
+    """Return the shares (pair, layer, head, key) at a state and at the next, on rows masked in both."""
     groups = [str(group) for group in trace.data["group"].values]
     pairs = []
     for state in range(N_STATES - 1):

@@ -1,4 +1,4 @@
-"""Decoding order: which positions and which tokens a sampler reveals first. It reads no attention."""
+"""Decoding order: which positions and tokens a sampler reveals first. Attention is not used."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -20,8 +20,9 @@ from ..result import Result, summarise_joined
 _BINS = 10
 _EDGES = np.arange(_BINS + 1) / _BINS
 _PLACES = {"time": _EDGES, "place": (_EDGES[1:] + _EDGES[:-1]) / 2}
-_DIMS = {"map": ("time", "place"), "map_null": ("time",)}  # everything else is one number
-Decoded = Any  # a Decoding; its class is not imported, for that would take torch
+# dimensions of values that are not single numbers
+_DIMS = {"map": ("time", "place"), "map_null": ("time",)}
+Decoded = Any  # a Decoding; importing the class would import torch
 _SHOWN = {
     "left_to_right": "left to right",
     "boundary": "ends last (−: first)",
@@ -34,9 +35,9 @@ _SHOWN = {
 
 @dataclass(frozen=True)
 class DecodingOrder(Measure):
-    """When each answer position is revealed: ends first, left to right, trivial tokens first?
+    """Order in which answer positions are revealed: ends first, left to right, or trivial tokens first.
 
-    - `map`: P(revealed by a relative step), by tenths of the answer
+    - `map`: probability of being revealed by a relative step, by tenths of the answer
     - `boundary`: mean reveal rank of the outer fifths minus that of the rest, over the length; negative:
       ends first
     - `left_to_right`: Spearman correlation of position and reveal step
@@ -50,7 +51,7 @@ class DecodingOrder(Measure):
     - `unrevealed`: share of positions that were never revealed
 
     `boundary` and `left_to_right` are NaN if a position was never revealed, because an early stop depends on
-    the order: decode with stop_at_eos=False. A position that was revealed more than once counts at its last
+    the order; decode with stop_at_eos=False. A position that was revealed more than once counts at its last
     reveal.
 
     Null: a random order within the blocks that the sampler imposed, as an exact expectation: 0 for
@@ -60,7 +61,7 @@ class DecodingOrder(Measure):
     Args:
         frequencies (str or Path): A .npy file with the share of each token id in a corpus. `trivial`,
             `end_or_trivial` and `unseen` need it; without it (by default) they are NaN.
-        ends (tuple of int): Ids of the end tokens, for older traces that do not hold them; None by default.
+        ends (tuple of int): Ids of the end tokens, for older traces without them; None by default.
     """
 
     frequencies: str | Path | None = None
@@ -89,7 +90,7 @@ class DecodingOrder(Measure):
         """Compute the same values for decodings that were not traced.
 
         Args:
-            decodings (sequence of Decoding): What `model.generate` returned, one or more.
+            decodings (sequence of Decoding): One or more results of `model.generate`.
             model (str): The model's name.
             ends (sequence of int): Ids of the end tokens, such as `model.end_ids`; None if they are not
                 known.
@@ -104,8 +105,8 @@ class DecodingOrder(Measure):
             examples.append(self._order(change, decoding.block[:, 0], final, ends))
             longest = max(longest, change.shape[1])
         if not examples:
-            raise UsageError("no decodings", "Give at least one.")
-        # Numbers are stacked as they are: thousands of answers would take minutes as labelled datasets.
+            raise UsageError("no decodings", "Give at least one decoding.")
+        # Plain numbers are stacked, because thousands of labelled datasets would take minutes.
         joined = xr.Dataset(coords=_PLACES)
         for name in examples[0]:
             values = np.stack([example[name] for example in examples])
@@ -120,7 +121,7 @@ class DecodingOrder(Measure):
         final: Int[np.ndarray, " n"],
         ends: Sequence[int] | None,
     ) -> dict[str, Any]:
-        """Compute every value and null by name: a number, or an array with the dimensions in _DIMS."""
+        """Compute all values and nulls by name, as numbers or as arrays with the dimensions in _DIMS."""
         ends = self.ends if self.ends is not None else ends
         when = reveals.last_reveal(change)
         position = np.flatnonzero(~np.isnan(when))
@@ -153,7 +154,8 @@ class DecodingOrder(Measure):
                 frequency = self._frequency(token[content])
                 frequent[content] = frequency > np.median(frequency)
                 unseen = float((frequency == 0).mean())
-            if frequent.any():  # else half or more are one token: nothing is above the median
+            # otherwise one token makes up at least half, and none is above the median
+            if frequent.any():
                 first["trivial"] = reveals.first_quarter(step[content], frequent[content])
             first["end_or_trivial"] = reveals.first_quarter(step, is_end | frequent)
         values = {"unseen": unseen}
@@ -165,7 +167,7 @@ class DecodingOrder(Measure):
         table = read_frequencies(str(self.frequencies))
         if token.max() >= len(table):
             problem = (
-                f"{self.frequencies} holds {len(table)} frequencies, token {token.max()} has none"
+                f"{self.frequencies} has {len(table)} frequencies, but none for token {token.max()}"
             )
             raise UsageError(problem, "Count them with this model's tokenizer.")
         return table[token]
@@ -187,19 +189,19 @@ class DecodingOrder(Measure):
 
 
 def _spread(when: Float[np.ndarray, " n"], ticks: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the share revealed at each time, by place (time, place) and over all places (time,)."""
+    """Return the share revealed at each time, by tenth (time, place) and over all tenths (time,)."""
     size = len(when)
     by = (when[None] + 1 <= _EDGES[:, None] * ticks + 1e-9).astype(float)  # (time, position)
     cells = np.arange(size + 1) / max(size, 1)
     low = np.maximum(_EDGES[:-1, None], cells[None, :-1])
-    # (tenth, position): a short answer spreads over the tenths.
+    # (tenth, position): positions of a short answer extend over several tenths.
     overlap = (np.minimum(_EDGES[1:, None], cells[None, 1:]) - low).clip(0)
     null = by.mean(-1) if size else np.full(len(_EDGES), np.nan)
     return by @ overlap.T * _BINS, null
 
 
 def maps(orders: Mapping[str, Result]) -> Figure:
-    """Draw the map of every order under its title: when each part of the answer is revealed."""
+    """Draw a map of when each part of the answer is revealed, one per order, with titles."""
     columns = min(5, len(orders))
     rows = -(-len(orders) // columns)
     with panels(rows, columns, count=len(orders), width=1.6, height=1.5) as (figure, axes):

@@ -31,15 +31,16 @@ class Overlap(Measure):
     The attention is that of the rows still masked; in a causal model, that of the newest row. A budget is a
     share of the keys that are present.
 
-    - `jaccard`: (reference, step, layer, head, budget), NaN for steps before the reference; if `matrix`
+    - `jaccard`: (reference, step, layer, head, budget), NaN for steps before the reference; only with
+      `matrix`
     - `lagged`: mean over all pairs that are `lag` kept steps apart, (lag, layer, head, budget)
 
-    Null: two random sets of the same sizes among the present keys, exactly.
+    Null: the exact expectation for two random sets of the same sizes among the present keys.
 
     Args:
         budgets (tuple of float): Sizes of the sets as shares of the present keys, each above 0 and up to 1.
         lags (tuple of int): Distances in kept steps.
-        matrix (bool): Keep the values by reference and step, which take steps² values per head.
+        matrix (bool): Keep the values by reference and step, which are steps² values per head.
     """
 
     budgets: tuple[float, ...] = BUDGETS

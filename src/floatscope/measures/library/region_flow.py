@@ -24,7 +24,7 @@ _ROWS = {
 
 @dataclass(frozen=True)
 class RegionFlow(Measure):
-    """Attention from the answer to gold, other passages, question, …, and the gold passage's lift.
+    """Attention from the answer to each category of region, and the lift of the gold passage.
 
     Attention Floating (2601.07894) §5. Values by layer:
 
@@ -38,7 +38,7 @@ class RegionFlow(Measure):
             token, at the step that revealed it (in a causal model the row before). This is the same
             estimator for causal and diffusion models; positions after the end token do not count. "answer":
             all rows at answer positions of `source`, at every step. In a causal model these are the tokens
-            generated so far; none at step 0.
+            generated so far, with none at step 0.
         source (tuple of str): Regions whose rows count with rows="answer"; ("masked", "revealed") by
             default.
     """
@@ -63,17 +63,17 @@ class RegionFlow(Measure):
         result = super().summarise(examples, model)
         result.data.attrs["rows"] = _ROWS[self.rows]
         counts = sorted({example.sizes.get("place", 0) for example in examples})
-        if counts != [counts[0]] or counts == [0]:  # places do not correspond
+        if counts != [counts[0]] or counts == [0]:  # places of passages do not correspond
             result.values.remove("passage")
             result.data = result.data.drop_dims("place")
-            result.data.attrs["passage"] = f"left out: the traces hold {counts} passages"
+            result.data.attrs["passage"] = f"left out: the traces contain {counts} passages"
         return result
 
     def compute(self, trace: Trace) -> xr.Dataset:
         flow, null = self._reveal(trace) if self.rows == "reveal" else self._answer(trace)
         places = [name for name in names(trace) if name.startswith("passage ")]
         gold = regions.gold_of(trace)
-        # A prompt's regions never change; masked and revealed are not divided by their length.
+        # Regions of a prompt never change; masked and revealed are not divided by their length.
         size = xr.DataArray(tokens(trace)[0], {"target": names(trace)}).sel(target=places)
 
         def gold_lift(array: xr.DataArray) -> xr.DataArray:
@@ -84,7 +84,7 @@ class RegionFlow(Measure):
         has_gold = gold in places and len(places) > 1
         lift = gold_lift(flow) if has_gold else flow.isel(target=0, drop=True) * np.nan
         lift_null = 1 + 0 * lift
-        if is_local(trace.data) and has_gold:  # rows of a window see more of some passages
+        if is_local(trace.data) and has_gold:  # rows with a window see more of some passages
             lift_null = lift_null * gold_lift(null)
 
         def placed(array: xr.DataArray) -> xr.DataArray:

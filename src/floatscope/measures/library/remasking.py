@@ -1,7 +1,7 @@
 """Re-mask sensitivity: mask a revealed token again, and measure how much else changes.
 
-It needs the model, so it is a function of a model and its traces, and not in the list of measures. Nothing is
-decoded: each effect is one more forward over a stored canvas.
+The computation needs the model, so `remasking` is a function of a model and its traces and not in the list of
+measures. Nothing is decoded: each effect is one additional forward over a stored canvas.
 """
 
 from collections.abc import Sequence
@@ -26,14 +26,14 @@ from ..result import Result
 
 @dataclass(frozen=True)
 class Remasking(Measure):
-    """The measure behind `remasking`: the effect of one token on the masked positions, by step.
+    """Measure of the results of `remasking`: the effect of one token on the masked positions, by step.
 
     - `moved`: total variation between the predictions at a masked position with and without the token, mean
       over masked positions and over revealed tokens
     - `flipped`: share of masked positions whose arg-max changes
     - `returned`: share of tokens that the model would predict again; no null
 
-    Null: a token of the prompt is masked instead, drawn at random, as many per step.
+    Null: equally many random tokens of the prompt per step are masked instead.
 
     Args:
         seed (int): Seed for drawing the tokens of the prompt.
@@ -99,8 +99,8 @@ def remasked(
     """Measure the effect of masking each position on the other masked positions: (step, key).
 
     `moved` is the mean total variation of their predictions, `flipped` the share of them with another
-    arg-max, and `returned` is 1 where the model would predict the same token again. Positions of the answer
-    are the revealed ones, positions of the prompt those of the control. All others are NaN.
+    arg-max, and `returned` is 1 where the model would predict the same token again. Values are given at the
+    revealed positions of the answer and at the control positions of the prompt. All others are NaN.
     """
     if model.mask_id is None:
         raise UsageError(f"{model.name} has no mask token", "Give a diffusion model.")
@@ -125,7 +125,7 @@ def remasked(
 def _effects(
     step: TraceStep, masked: np.ndarray, places: np.ndarray, batch_size: int
 ) -> Float[np.ndarray, "3 p"]:
-    """Compute the values of each place."""
+    """Compute the values of each masked place."""
     device, mask = step.model.device, step.model.mask_id
     assert mask is not None
     ids, masked_places, all_places = (
@@ -137,7 +137,8 @@ def _effects(
         changed = ids.repeat(len(part), 1)
         changed[torch.arange(len(part), device=device), part] = mask
         logits = _predictions(step, changed, torch.cat([masked_places, part]))
-        for i, place in enumerate(part):  # singly: a vocabulary for each masked position
+        # one at a time, because each masked position needs logits of the whole vocabulary
+        for i, place in enumerate(part):
             predicted = logits[i, : len(masked_places)].softmax(-1)
             moved = (predicted - unchanged).abs().sum(-1).mean() / 2
             flipped = (predicted.argmax(-1) != best).float().mean()
@@ -147,7 +148,7 @@ def _effects(
 
 
 def _predictions(step: TraceStep, ids: Tensor, positions: Tensor) -> Float[Tensor, "b p v"]:
-    """Compute logits of the rows that predict these positions; the mask is never a prediction."""
+    """Compute logits of the rows that predict these positions, without the mask token."""
     model = step.model
     rows = (positions - model.shift).clamp(min=0)
     logits = model.forward(ids, rows, step.visibility(len(ids))).float()

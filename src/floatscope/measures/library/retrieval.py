@@ -1,7 +1,7 @@
-"""Retrieval heads: which heads fetch the answer from the gold passage.
+"""Retrieval heads: which heads copy the answer from the gold passage.
 
-Two different quantities. The strict copy score (Wu et al. 2404.15574) asks whether a head's strongest key
-holds the very token being written; evidence lift is how much of its attention is on the gold passage.
+Two quantities are measured. The strict copy score (Wu et al. 2404.15574) counts the tokens that a head's
+strongest key contains when they are written; evidence lift measures a head's attention on the gold passage.
 """
 
 from collections.abc import Sequence
@@ -26,14 +26,14 @@ class RetrievalHeads(Measure):
     """Strict copy score and attention on the gold passage, by head, and the number of copying heads.
 
     - `copy`: distinct tokens hit / distinct tokens of the answer that occur in the gold region. At the
-      reveal of a token, a head hits if its strongest key is in the gold region and holds that token. The
-      denominator is what could be copied at all, because gold is a whole passage here, unlike Wu et al.'s
-      needle. NaN if the answer shares no token with the gold region. Null: a random visible key instead of
-      the strongest, as an expectation
+      reveal of a token, a head hits if its strongest key is in the gold region and is that token. The
+      denominator counts only tokens that can be copied, because gold is a whole passage here, unlike Wu et
+      al.'s needle. NaN if the answer shares no token with the gold region. Null: a random visible key
+      instead of the strongest, as an expectation
     - `evidence`: mean attention on the gold region from the rows that predicted the answer (up to its end
       token); null: uniform attention
-    - `heads`: number of heads whose mean copy score over the examples is at least `threshold`; null: how
-      many heads would reach it with random visible keys
+    - `heads`: number of heads whose mean copy score over the examples is at least `threshold`; null: the
+      number of heads that would reach it with random visible keys
 
     Args:
         threshold (float): Mean copy score from which on a head counts as copying; above 0, at most 1; 0.1 by
@@ -46,7 +46,7 @@ class RetrievalHeads(Measure):
 
     def __post_init__(self) -> None:
         if not 0 < self.threshold <= 1:
-            raise UsageError(f"threshold = {self.threshold}", "It is a share above 0, at most 1.")
+            raise UsageError(f"threshold = {self.threshold}", "Use a share above 0, at most 1.")
 
     def summarise(self, examples: Sequence[xr.Dataset], model: str) -> Result:
         """Combine the examples, and count the heads that reach the threshold."""
@@ -77,7 +77,8 @@ class RetrievalHeads(Measure):
             for end, flow in (("", rows["row_flow"]), ("_null", row_null(trace))):
                 share = flow.sel(target=gold).isel(event=counted).mean("event")
                 values[f"evidence{end}"] = share.transpose("layer", "head", missing_dims="ignore")
-            token, ids = rows["event_token"].values, trace.canvas.values[0]  # a prompt's ids stay
+            # prompt tokens do not change
+            token, ids = rows["event_token"].values, trace.canvas.values[0]
             inside = trace.data["region"].values == gold
             words = [w for w in np.unique(token) if (ids[inside] == w).any()]
             hit = inside[key.values] & (ids[key.values] == token[:, None, None])
@@ -112,7 +113,7 @@ class RetrievalHeads(Measure):
 
 
 def _chance(trace: Trace, inside: np.ndarray, ids: np.ndarray) -> Float[np.ndarray, " e"]:
-    """Return the probability that a random visible key is in the gold region and holds the token revealed."""
+    """Return the probability that a random visible key is in the gold region and is the revealed token."""
     token, steps = trace.rows["event_token"].values, trace.rows["event_step"].values
     rows, chance = rows_of_events(trace), np.zeros(len(token))
     for step in np.unique(steps):

@@ -1,4 +1,4 @@
-"""Reuse: how much attention a set of keys still holds at later steps than the one it was chosen at."""
+"""Reuse: how much attention a set of keys receives at steps after the one at which it was chosen."""
 
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -33,35 +33,35 @@ EACH_STEP = ("oracle", "window")
 
 @dataclass(frozen=True)
 class Reuse(Measure):
-    """The share of attention at step t on the strongest keys of an earlier step t₀, by layer and head.
+    """Share of attention at step t on the strongest keys of an earlier step t₀, by layer and head.
 
-    Caches and sparse attention rest on this (SparseD, 2509.24014; Sparse-dLLM, 2508.02558). The attention is
-    that of the rows still masked; in a causal model, that of the newest row. A budget is a share of the keys
-    present at t₀.
+    Caches and sparse attention rely on this share (SparseD, 2509.24014; Sparse-dLLM, 2508.02558). The
+    attention is that of the rows still masked; in a causal model, that of the newest row. A budget is a
+    share of the keys present at t₀.
 
-    By reference t₀ and step t ≥ t₀ (NaN before it), if `matrix`:
+    By reference t₀ and step t ≥ t₀ (NaN for earlier steps), only with `matrix`:
 
     - `retained`: share on the head's own strongest keys of t₀, (reference, step, layer, head, budget)
     - `head_mean`: share on the keys that are strongest in the mean over heads at t₀
 
-    By step, if `matrix`, (step, layer, head, budget):
+    By step, only with `matrix`, (step, layer, head, budget):
 
-    - `oracle`: share on the strongest keys of the same step, the most that any set can hold
+    - `oracle`: share on the strongest keys of the same step, the most that any set can receive
     - `window`: share on the first 4 keys and those nearest to a deciding row
 
     Over all pairs of steps that are `lag` kept steps apart, (lag, layer, head, budget): `lagged`,
     `lagged_head_mean`, `lagged_oracle` and `lagged_window`.
 
-    `horizon`, (layer, head, budget): for how many kept steps, on average, a set keeps at least `keeps` times
-    what the oracle holds. It cannot exceed the number of steps, so read it beside that.
+    `horizon`, (layer, head, budget): mean number of kept steps for which a set receives at least `keeps`
+    times the oracle's attention. It cannot exceed the number of steps, so compare it with that number.
 
-    Null: a random set of as many keys, which holds their share of the present keys.
+    Null: a random set of as many keys, whose attention is its share of the present keys.
 
     Args:
         budgets (tuple of float): Sizes of the sets as shares of the present keys, each above 0 and up to 1.
         lags (tuple of int): Distances in kept steps.
         keeps (float): Share of the oracle's attention below which a set has expired.
-        matrix (bool): Keep the values by reference and step, which take steps² values per head.
+        matrix (bool): Keep the values by reference and step, which are steps² values per head.
     """
 
     budgets: tuple[float, ...] = BUDGETS
@@ -142,7 +142,7 @@ class Reuse(Measure):
         return data.assign_attrs(most={"horizon": len(step)})
 
     def plot(self, result: Result) -> Figure:
-        """Draw attention kept against the distance in steps, and the horizon by layer."""
+        """Draw the retained attention over the distance in steps, and the horizon by layer."""
 
         def draw_kept(axis: Axes) -> None:
             budget = min(self.budgets, key=lambda share: abs(share - 0.1))
@@ -183,8 +183,8 @@ class Reuse(Measure):
 def _horizon(holds: Bool[np.ndarray, "h s t b"]) -> Float[np.ndarray, "h b"]:
     """Return the mean number of steps until a set first fails.
 
-    The share of the sets that last n steps or longer is taken over the references that n steps follow; the
-    shares are summed over n.
+    For every n, the share of sets that last n steps or longer is computed over the references followed by at
+    least n steps; the shares are summed over n.
     """
     steps = holds.shape[1]
     lasting = np.ones((holds.shape[0], steps, holds.shape[-1]), bool)

@@ -1,7 +1,8 @@
 """Rollout: attention followed through all layers, compared with the rollout of uniform attention.
 
-Abnar and Zuidema's rollout (2005.00928) with regions instead of an S×S matrix. Most of a rollout is its
-null: causal rollouts drift to the first position, bidirectional ones to the regions' shares of the length.
+Abnar and Zuidema's rollout (2005.00928) with regions instead of an S×S matrix. Most of a rollout is equal
+to its null: causal rollouts converge to the first position, bidirectional ones to the regions' shares of the
+length.
 """
 
 from dataclasses import dataclass, replace
@@ -20,13 +21,13 @@ from ..result import Result
 
 @dataclass(frozen=True)
 class Rollout(Measure):
-    """Rollout R_l = ½(Ā_l + I)R_{l−1} from the answer's rows to each category of region, and between regions.
+    """Rollout R_l = ½(Ā_l + I)R_{l−1} from the rows of the answer to each category of region.
 
     - `rollout`: by layer, mean over the rows of `source` at every step that has such rows (the first step of
       a causal model has none)
     - `last`: the same in the last kept layer
     - `distinctness`: total variation between the rows of different source regions, mean over pairs of
-      regions. At 0 all regions read the same mixture, and the rollout does not show where a region looks
+      regions. At 0 all regions have the same mixture, so the rollout does not distinguish the sources
 
     Null: uniform attention over the visible keys in the same recursion.
 

@@ -1,8 +1,8 @@
-"""Staleness: what an approximate cache does to attention, to predictions and to the answer.
+"""Staleness: how an approximate cache changes attention, predictions and the answer.
 
-The function needs the model, so it takes a model and prompts, and is not in the list of measures. The model
-decodes with the cache. At each step a forward without the cache reads the same canvas, so that differences
-come from the old keys and values alone, not from another text.
+`staleness` needs the model, so it is a function of a model and prompts and not in the list of measures. The
+model decodes with the cache. At each step a forward without the cache reads the same canvas, so differences
+come only from the old keys and values, not from another text.
 """
 
 from collections.abc import Iterator, Sequence
@@ -34,15 +34,15 @@ from ..result import Result
 
 @dataclass(frozen=True)
 class Staleness(Measure):
-    """The measure behind `staleness`: means over the steps that used old keys.
+    """Measure of the results of `staleness`: means over the steps that used old keys.
 
     The reference is a forward without the cache over the same canvas.
 
     - `attention`: total variation between the attention of the computed rows and that of the same rows in
       the reference; mean over heads, by layer
-    - `key`, `value`: 1 − cosine of old keys and values with those of the reference, by layer
+    - `key`, `value`: 1 − cosine of old keys and values to those of the reference, by layer
     - `flipped`: share of the revealed tokens for which the reference has another arg-max
-    - `answer`: share of the answer's positions that hold the same token as a decoding without a cache
+    - `answer`: share of the answer's positions with the same token as in a decoding without a cache
     - `old`: share of keys that are old
     - `rows`: share of rows that were computed
 
@@ -75,13 +75,13 @@ def staleness(
     *,
     cache: str = "dual",
 ) -> Result:
-    """Measure what an approximate cache does to a model that decodes these prompts.
+    """Measure how an approximate cache changes the decoding of prompts.
 
-    Each prompt is decoded with the cache, with one more forward at every step that used old keys, and once
-    without the cache.
+    Each prompt is decoded once with the cache, with an additional forward at every step that used old keys,
+    and once without the cache.
 
     Args:
-        model (Model): A model that sees in both directions.
+        model (Model): A bidirectional model.
         prompts (str, Prompt, or a list of them): One or more prompts.
         sampler (Sampler): How to decode; by default the sampler that fits the model.
         cache (str): "prefix", "dual" (by default) or "dkv".
@@ -91,7 +91,7 @@ def staleness(
     """
     several: list[Any] = list(prompts) if isinstance(prompts, list | tuple) else [prompts]
     if not several:
-        raise UsageError("no prompts", "Give at least one.")
+        raise UsageError("no prompts", "Give at least one prompt.")
     if cache.partition(":")[0] not in APPROXIMATE:
         remedy = f"An exact cache has no old keys: use {', '.join(APPROXIMATE)}."
         raise UsageError(f"cache = {cache!r} is exact", remedy)
@@ -102,7 +102,7 @@ def staleness(
 
 
 class _Layers:
-    """Record each layer of one forward: the attention that keys receive, and the keys and values."""
+    """Recorder of each layer of one forward: the attention that keys receive, and the keys and values."""
 
     def __init__(self, visible: Visibility, rows: Bool[Tensor, "1 q"]) -> None:
         self.visible, real = visible, visible.key_is_real
@@ -120,7 +120,7 @@ class _Layers:
 
 
 class _StalenessWatcher(Watcher):
-    """Repeat every step of one prompt that used old keys, without old keys, and compare the two."""
+    """Watcher that repeats every step with old keys without the cache, and compares the two forwards."""
 
     def __init__(self, model: Model) -> None:
         self.model = model
@@ -169,7 +169,7 @@ class _StalenessWatcher(Watcher):
 
 
 def _example(model: Model, prompt: Encoded, sampler: Sampler, cache: str) -> xr.Dataset:
-    """Decode a prompt with the cache and without, and compare them."""
+    """Decode a prompt with the cache and without, and compare the decodings."""
     watch = _StalenessWatcher(model)
     with attention_hook.lock_network(model.net):
         fast = decode(model, [prompt], sampler, watch, cache=cache)[0]

@@ -1,6 +1,7 @@
-"""The strongest key: its position, its strength, and which rules would call it an anchor.
+"""The strongest key: its position, its strength, and which rules classify it as an anchor.
 
-Noise has a strongest key too. Ask first whether it is strong enough to be an anchor (`stats.existence`).
+Random attention has a strongest key too. `stats.existence` tests whether a strongest key is strong enough
+to be an anchor.
 """
 
 from dataclasses import dataclass
@@ -21,14 +22,14 @@ NAMES = tuple(rule.__name__ for rule in RULES)
 class StrongestKey(Measure):
     """The key of the prompt that receives most attention, by layer: its position, share and lift.
 
-    Keys are ranked by mass. Ranked by the mean over the rows that see a key, the last keys of a causal model
-    would win by noise, because only a few rows see them.
+    Keys are ranked by mass. With a ranking by the mean over the rows that see a key, the last keys of a
+    causal model would win by noise, because only a few rows see them.
 
-    - `place`: the key's index
-    - `position`: the same as a share of the length
+    - `place`: index of the key
+    - `position`: index as a share of the length
     - `share`: share of attention on the key
-    - `lift`: `share` over what uniform attention gives the key; null 1
-    - `passes`: whether each rule of `fs.anchors`, with its published setting, calls the key an anchor
+    - `lift`: `share` divided by its value under uniform attention; null 1
+    - `passes`: whether the key is an anchor by each rule of `fs.anchors` with its published setting
 
     Args:
         at (float): The kept step to read, as a share: 0 is the first, 1 (by default) the last.
@@ -48,7 +49,7 @@ class StrongestKey(Measure):
 
     def __post_init__(self) -> None:
         if not 0 <= self.at <= 1:
-            raise UsageError(f"StrongestKey(at={self.at})", "Use a share of 1.")
+            raise UsageError(f"StrongestKey(at={self.at})", "Use a share between 0 and 1.")
 
     @property
     def needs(self) -> tuple[str, ...]:
@@ -66,7 +67,7 @@ class StrongestKey(Measure):
         prompt = int(trace.info["prompt_length"])
         top = np.nan_to_num(mass[..., :prompt], nan=-1).argmax(-1)[..., None]
         share = np.take_along_axis(mass, top, -1)[..., 0]
-        # The head mean is judged by the rules as a head would be.
+        # Rules are applied to the head mean as to a single head.
         passes = [np.take_along_axis(rule().passes(received), top, -1)[..., 0] for rule in RULES]
         place = top[..., 0].astype(float)
         values = {

@@ -1,7 +1,7 @@
 """Structure and content: which classes of token receive attention, and how that changes with depth.
 
-It does not separate a class from its positions: a sink at position 0 counts as structure because `<bos>`
-does.
+The measure does not separate a class from its positions: a sink at position 0 counts as structure because
+`<bos>` is structural.
 """
 
 from dataclasses import dataclass
@@ -18,17 +18,17 @@ from ..base import Measure
 from ..result import Result
 
 SHOWN = ("special", "mask", "whitespace", "punctuation", "template", "function", "content")
-_NUMBERS = 16  # up to so many layers, cells hold their number
+_NUMBERS = 16  # up to this number of layers, cells show their value
 
 
 @dataclass(frozen=True)
 class Structure(Measure):
     """Lift by token class and layer, the structure index, and its trend over depth.
 
-    - `class_mass`: share of attention on the class; null: what uniform attention would give it
+    - `class_mass`: share of attention on the class; null: the same under uniform attention
     - `class_lift` = class mass / its null, both summed over steps first; null 1
     - `index` = lift of structural tokens / lift of content tokens; null 1. Structural: special, whitespace,
-      punctuation, template, function. Masks are neither: they have a lift, but no part in the index
+      punctuation, template, function. Masks are neither: they have a lift but do not enter the index
     - `trend` = slope of ln(index) against relative depth (0 first layer, 1 last); null 0. exp(trend) is the
       factor from the first to the last layer
 
@@ -93,7 +93,7 @@ class Structure(Measure):
 
 
 def _draw_lifts(axis: Axes, result: Result) -> None:
-    """Draw classes × layers: colour shows the lift, and its number (or + above chance) shows it in grey."""
+    """Draw a map of classes × layers, with the lift as colour and as a number (or a + above chance)."""
     shown = result.data["class_lift"].dropna("token_class", how="all").transpose("token_class", ...)
     values, layers = shown.values, shown["layer"].values
     with np.errstate(divide="ignore"):
@@ -113,7 +113,7 @@ def _draw_lifts(axis: Axes, result: Result) -> None:
 
 
 def _slope(depth: np.ndarray, index: np.ndarray) -> float:
-    """Fit the slope of ln(index) against relative depth; NaN with fewer than two usable layers."""
+    """Fit the slope of ln(index) over relative depth; NaN with fewer than two layers that have an index."""
     good = np.isfinite(index) & (index > 0)
     if good.sum() < 2:
         return np.nan

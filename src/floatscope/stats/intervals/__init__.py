@@ -1,9 +1,9 @@
 """Confidence intervals over examples, paired by id if two conditions are compared.
 
 Examples are the sampled units: steps, layers and heads of one example are not independent and never count
-as n. An interval is (value, low, high), cell by cell. It is NaN, and decides nothing, if the values do
-not determine it (one example, or all alike). Nothing is drawn at random: the same values give the same
-interval. `bench/coverage.py` measures the coverage of each kind; docs/explanation/intervals.md has the
+as n. An interval is (value, low, high), cell by cell. It is NaN if the values do not
+determine an interval (one example, or equal values). No random numbers are used, so the same values give the
+same interval. `bench/coverage.py` measures the coverage of each kind; docs/explanation/intervals.md has the
 table.
 """
 

@@ -1,15 +1,14 @@
 """Confidence intervals for means of bounded variables, by betting against candidate means.
 
 Waudby-Smith and Ramdas, "Estimating means of bounded random variables by betting" (J. R. Statist. Soc. B
-86, 2024). For values y in [0, 1] with mean m, a bet of the share u of a capital on large values
+86, 2024). For values y in [0, 1] with mean m, betting the share u of a capital on large values
 multiplies the capital by 1 + u(y/m − 1), which is never negative and 1 on average. A capital that grows
-to 2/α is therefore evidence against m: its probability is at most α/2, whatever the distribution. A
-second capital bets on small values. The interval holds every m against which neither capital has grown so
-far.
+to 2/α is therefore evidence against m: its probability is at most α/2 for any distribution. A second capital
+is bet on small values. The interval contains every m for which neither capital has grown to 2/α.
 
 In the paper each bet depends on the values seen so far, so the interval depends on the order of the
 examples. Here the capital is divided among six fixed bets (a mixture, as in Cover's universal portfolio):
-the guarantee is the same, the order does not matter, and nothing is drawn. For 8 to 40 examples the
+the guarantee is the same, the order does not matter, and no random numbers are used. For 8 to 40 examples the
 intervals are mostly 5 to 30 % narrower than with the paper's plug-in bets, truncated at 1/2; for values
 spread over the whole range they are up to 12 % wider.
 """
@@ -21,8 +20,8 @@ from .student import Cells, Interval
 
 # Bets, in units of √(2 ln(2/α) / n), the best one where the standard deviation equals the mean.
 _BETS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
-_LARGEST = 0.99  # bet: some capital is left whatever comes
-_HALVINGS = 30  # of an interval of length 1: to 1e-9
+_LARGEST = 0.99  # largest bet, so that some capital always remains
+_HALVINGS = 30  # bisections: 1e-9 of an interval of length 1
 
 
 def bounded(
@@ -30,9 +29,9 @@ def bounded(
 ) -> Interval:
     """Compute the mean of every column with a betting interval.
 
-    The interval covers the mean of independent examples of any distribution between the bounds in at
-    least `level` of samples, at every n, and stays within the bounds. It exists for a single example and
-    for equal values too.
+    For independent examples of any distribution between the bounds and for any n, the interval covers the
+    mean in a share of at least `level` of samples. It stays within the bounds, and also exists for a
+    single example and for equal values.
 
     Args:
         flat: values between the bounds, examples × cells. NaN is not counted.
@@ -52,9 +51,9 @@ def bounded(
 
 
 def _least(scaled: Float[np.ndarray, "n c"], value: Cells, n: Cells, level: float) -> Cells:
-    """Find the smallest mean that is not refuted: the capital falls as the candidate mean grows.
+    """Find the smallest mean that is not rejected, by bisection; capital falls as the candidate mean grows.
 
-    At the sample mean no bet has gained (Jensen), so the smallest mean lies below it.
+    At the sample mean no bet has gained (Jensen), so the smallest such mean lies below the sample mean.
     """
     target = np.log(2 / (1 - level))
     unit = np.sqrt(2 * target / np.maximum(n, 1))
@@ -63,7 +62,7 @@ def _least(scaled: Float[np.ndarray, "n c"], value: Cells, n: Cells, level: floa
     for _ in range(_HALVINGS):
         middle = (low + high) / 2
         excess = scaled / np.where(middle > 0, middle, 1.0) - 1
-        excess[np.isnan(excess)] = 0.0  # an absent example wins and loses nothing
+        excess[np.isnan(excess)] = 0.0  # an absent example does not change the capital
         logs = np.stack([np.log1p(bet * excess).sum(0) for bet in bets])
         capital = np.logaddexp.reduce(logs, axis=0) - np.log(len(bets))
         refuted = capital >= target

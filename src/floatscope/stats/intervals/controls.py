@@ -1,7 +1,7 @@
 """Intervals of the difference between a trained network and several control networks, over the same prompts.
 
-Prompts and control networks both vary. More prompts say nothing about how far one random network lies
-from another, so an interval over prompts alone calls two random networks different as soon as n is large.
+Prompts and control networks both vary. More prompts give no information about the variance between random
+networks, so with an interval over prompts alone any two random networks differ significantly for large n.
 Here prompts and networks are crossed random effects.
 """
 
@@ -24,8 +24,8 @@ def beyond_controls(
 ) -> Interval:
     """Compute the mean of trained − controls, with an interval over prompts and networks.
 
-    With G the gaps of the prompts (trained − mean of the controls) and s the standard deviation of the k
-    networks' means, the variance is var(mean G) + s²(1 + 1/k). Student's quantile has Satterthwaite's
+    Let G be the gaps of the prompts (trained − mean of the controls) and s the standard deviation of the
+    k networks' means. The variance is var(mean G) + s²(1 + 1/k). Student's quantile has Satterthwaite's
     degrees of freedom, rounded down. The trained network counts as one draw: if training had no effect,
     it would lie as far from the mean control as one control lies from the others. The noise of prompts
     within a network enters both terms, so the interval is too wide rather than too narrow if networks
@@ -33,12 +33,12 @@ def beyond_controls(
 
     Args:
         trained: one value per prompt. NaN means "does not apply" and is not counted.
-        controls: the same for every control network, prompts in the same order.
+        controls: the same values for every control network, prompts in the same order.
         level: nominal coverage.
         bounds: range of the values, as in `difference`.
         smooth: as in `mean`.
-        fixed: the trained network is not a draw; only the mean of the controls is uncertain, and its
-            variance between networks is s²/k.
+        fixed: treat the trained network as given, not as a draw. Only the mean of the controls is then
+            uncertain, with variance s²/k between networks.
 
     Returns:
         Difference, low, high. The ends are NaN with fewer than two controls or prompts.
@@ -59,7 +59,7 @@ def gaps_to_controls(
     present = ~np.isnan(controls)
     with np.errstate(invalid="ignore", divide="ignore"):
         middle = np.nansum(controls, 0) / present.sum(0)  # (n, c)
-        # A prompt's ease cancels, so networks that lack some prompts stay comparable.
+        # The difficulty of a prompt cancels, so networks that lack some prompts stay comparable.
         offsets = np.nansum(controls - middle, 1) / present.sum(1)  # (k, c)
         k = (~np.isnan(offsets)).sum(0).astype(float)
         offsets = offsets - np.nansum(offsets, 0) / k
@@ -96,9 +96,8 @@ def with_variance(
     tail = (1 + level) / 2
     ends = []
     for reach in (value - low, high - value):
-        own_variance = np.where(
-            np.isnan(reach) & (n > 1), 0.0, reach
-        )  # NaN: values that are all alike
+        # NaN if all values are equal
+        own_variance = np.where(np.isnan(reach) & (n > 1), 0.0, reach)
         own_variance = (own_variance / scipy.special.stdtrit(np.maximum(n - 1, 1), tail)) ** 2
         total = own_variance + variance
         with np.errstate(invalid="ignore", divide="ignore"):

@@ -19,9 +19,9 @@ def difference(
     smooth: bool = False,
     clusters: Sequence[Any] | np.ndarray | None = None,
 ) -> Interval:
-    """Compute the mean of a − b over the same examples, paired, with its interval.
+    """Compute the mean of a − b over paired examples, with its interval.
 
-    If both are always 0 or 1, this is Tango's interval, which exists even if no pair differs. `bounds` is
+    If all values are 0 or 1, this is Tango's interval, which exists even if no pair differs. `bounds` is
     the range of a and of b; `smooth` and `clusters` are those of `mean`.
     """
     first, second, shape = flatten_pair(a, b)
@@ -31,7 +31,7 @@ def difference(
         ends = (bottom - top, top - bottom)
         parts = mean(gaps, level=level, bounds=ends, smooth=smooth, clusters=clusters)
     else:
-        # Cells of shares are known to lie between −1 and 1.
+        # Differences of shares lie between −1 and 1.
         shares = np.ones(first.shape[1], bool)
         for flat in (first, second):
             shares &= (np.isin(flat, (0, 1)) | np.isnan(flat)).all(0)
@@ -55,7 +55,7 @@ def independent(
 ) -> Interval:
     """Compute mean a − mean b of two independent samples, such as the examples of two domains.
 
-    The interval is recovered from the intervals of both means (`recovered`); NaN if either has none.
+    The interval is computed from the intervals of both means (`recovered`); NaN if either has none.
     `bounds` is the range of a and of b.
     """
     first, second = (mean(x, level=level, bounds=bounds, smooth=smooth) for x in (a, b))

@@ -1,8 +1,8 @@
 """Intervals of entropies: how widely positions, or any labels, are spread over a number of bins.
 
-The entropy of the distribution that examples come from, divided by ln(bins): 0 is one bin, 1 is uniform.
-The plain entropy of few examples is too small, and its bins say too little about bins that were missed;
-both are corrected here.
+The estimated quantity is the entropy of the examples' distribution divided by ln(bins): 0 is one bin, 1 is
+uniform. The plain entropy of few examples is too small and ignores bins that the sample missed; both are
+corrected here.
 """
 
 from dataclasses import dataclass
@@ -22,12 +22,12 @@ def entropy(
     """Compute Miller and Madow's estimate over examples, with a jackknife interval.
 
     Labels are 0 … bins − 1, or −1 for absent. With `average`, the result is one number, the mean over all
-    cells; an example is left out of all cells at once, so what they share counts once.
+    cells; the jackknife leaves an example out of all cells at once, which accounts for their dependence.
 
     The estimate adds (occupied bins − 1) / 2n to the plain entropy (Miller 1955). Its standard error
-    combines the jackknife's, which is 0 if all bins are equally full, with the standard error of that
-    case, where 2n(ln bins − H) is a χ² with bins − 1 degrees of freedom. The ends use Student's quantile.
-    The upper end also allows for missed bins: bins that n examples never hit can still hold a share of 1
+    combines that of the jackknife, which is 0 if all bins are equally full, with the standard error in
+    that case, where 2n(ln bins − H) is χ² with bins − 1 degrees of freedom. The ends use Student's quantile.
+    The upper end also allows for missed bins: bins without any of the n examples can still have a share of 1
     − ((1 − level)/2)^(1/n). The last two terms are not part of the published method, whose interval has
     zero width if all examples share a bin. Terms are combined as the root of the sum of squares.
     """
@@ -45,7 +45,7 @@ def entropy_difference(
 ) -> Interval:
     """Compute the entropy of a minus the entropy of b over the same examples, with its interval.
 
-    The interval combines both intervals, with the correlation of the effects of leaving an example out.
+    The interval combines both intervals, with the correlation of the leave-one-out influences.
     `a` and `b` may have different cells if they are averaged.
     """
     if len(a) != len(b):
@@ -64,14 +64,14 @@ def entropy_difference(
 
 @dataclass(frozen=True)
 class _Parts:
-    value: Float[np.ndarray, " c"]  # over ln(bins), like all below
-    influence: Float[np.ndarray, "n c"]  # of each example, mean 0, on the scale of single values
-    remainder: Float[np.ndarray, " c"]  # standard error where all bins are alike
-    missed: Float[np.ndarray, " c"]  # what bins never met could add
+    value: Float[np.ndarray, " c"]  # divided by ln(bins), as are the fields below
+    influence: Float[np.ndarray, "n c"]  # of each example; mean 0, scale of single values
+    remainder: Float[np.ndarray, " c"]  # standard error if all bins are equally full
+    missed: Float[np.ndarray, " c"]  # largest contribution of missed bins
     shape: tuple[int, ...]
 
     def averaged(self) -> "_Parts":
-        """Average over the cells that have a value, into one cell."""
+        """Average over the cells that have a value; the result has one cell."""
         present = ~np.isnan(self.value)
         if not present.any():
             empty = np.full(1, np.nan)
@@ -111,14 +111,14 @@ def _parts(labels: Int[np.ndarray, "n *rest"], bins: int, level: float) -> _Part
     with np.errstate(invalid="ignore", divide="ignore"):
         plain = np.log(n) - total / n
         value = plain + (occupied - 1) / (2 * n)
-        remaining = (n - 1)[:, None]  # examples, with one of them out
+        remaining = (n - 1)[:, None]  # number of examples without one
         out = (
             np.log(remaining)
             - (total[:, None] - logs + scipy.special.xlogy(fewer, fewer)) / remaining
         )
         out += (occupied[:, None] - (counts == 1) - 1) / (2 * remaining)
         without = np.take_along_axis(out, np.maximum(flat, 0).T, -1).T  # (n, c)
-        # Jackknife: (n − 1) · (mean of what is left − this one), where an example is there at all.
+        # Jackknife: (n − 1) · (mean of the leave-one-out values − this one), for present examples.
         middle = np.where(present, without, 0.0).sum(0) / n
         influence = np.where(present, (n - 1) * (middle - without), 0.0) * (len(flat) / n)
         unseen = np.where(occupied < bins, 1 - ((1 - level) / 2) ** (1 / n), 0.0)

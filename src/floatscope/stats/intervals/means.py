@@ -1,7 +1,6 @@
 """Intervals of means over examples, cell by cell, chosen by the kind of values.
 
-The arithmetic of shares is in shares.py, that of t and its skewness in student.py, that of bets in
-betting.py.
+The formulas are in shares.py (shares), student.py (t and skewness) and betting.py (bets).
 """
 
 from collections.abc import Sequence
@@ -21,12 +20,12 @@ Bounds = tuple[float, float]
 SHARES: Bounds = (0, 1)
 DIFFERENCES: Bounds = (-1, 1)  # of shares
 COUNTS: Bounds = (0, np.inf)
-_EDGE = 1e-6  # of the range: how near a bound is on it
-# Values so near to each other are bunched: 10 % of the range, but not more than 0.1 (ten points of a share),
-# and never less than 2 % of the range.
+_EDGE = 1e-6  # of the range: values this close to a bound are on the bound
+# Values within such a window are bunched: 10 % of the range, but at most 0.1 (ten percentage points of a
+# share) and at least 2 % of the range.
 _BAND, _MOST_BAND, _LEAST_BAND = 0.1, 0.1, 0.02
-_FEW = 5  # so many values must lie off the others before their spread is believed
-_LARGE = 200  # examples, from where on bets are hardly ever nearer than Student's ends
+_FEW = 5  # number of values outside the window from which on their spread is used
+_LARGE = 200  # examples, above which bets hardly ever give nearer ends than Student's t
 
 
 def mean(
@@ -47,14 +46,15 @@ def mean(
         values: one value per example, or one per example and cell.
         level: nominal coverage, default 0.95.
         bounds: range of the values: (0, 1) for shares, (−1, 1) for differences of shares, (0, inf) for
-            counts. The interval then stays inside. With finite bounds, bunched values (most of them, and
-            all but four or fewer, within 0.1 for shares and their differences; within 10 % of a smaller
-            range, or 2 % of one wider than 5) get a betting interval (`bounded`), which covers for any
-            variable between the bounds, because bunched values do not tell how far off the next one could
-            be. Other values get the nearer of its ends and Student's. Without finite bounds, values that
+            counts. The interval then stays inside the bounds. With finite bounds, bunched values have a
+            betting interval (`bounded`), which covers the mean of any variable between the bounds,
+            because bunched values do not show how far away the next value could be. Values are bunched
+            if most of them, and all but four or fewer, lie within 0.1 for shares and their differences,
+            within 10 % of a smaller range, or within 2 % of a range wider than 5. For other values, each
+            end is the nearer of the betting interval's and Student's. Without finite bounds, values that
             are all equal have no interval.
-        smooth: each value averages many parts of an example, such as rows and heads, and can be near the
-            others without being stuck there. Then only equal values count as bunched.
+        smooth: True if each value averages many parts of an example, such as rows and heads, so that
+            values are close to each other without being discrete. Only equal values are then bunched.
         clusters: an id per example. Examples of one cluster are not independent, so a cluster's mean
             counts once, and n is the number of clusters.
     """
@@ -91,10 +91,10 @@ def hierarchical(
 ) -> Interval:
     """Compute the mean over nested levels, such as the training seed and the template of every example.
 
-    `levels` go from the outermost inwards, each with an id per example. Means are taken from the inside
-    out, so a unit counts once however many examples it has. The interval is over the units of the
-    outermost level, with Student's quantile for their number. Inner levels need no extra term, because
-    their variation is part of the variation between the outer means.
+    `levels` are ordered from the outermost inwards, each with an id per example. Means are computed from
+    the innermost level outwards, so a unit counts once for any number of examples. The interval is over the
+    units of the outermost level, with Student's quantile for their number. Inner levels need no extra term,
+    because their variation is part of the variation between the outer means.
     """
     means = cluster_means(values, levels)
     return mean(means, level=level, bounds=bounds, smooth=smooth)
@@ -103,7 +103,7 @@ def hierarchical(
 def cluster_means(
     values: Real[np.ndarray, "n *rest"], levels: Sequence[Sequence[Any] | np.ndarray]
 ) -> Float[np.ndarray, "units *rest"]:
-    """Compute the means of the outermost units, from the inside out; NaN is not counted."""
+    """Compute the means of the outermost units, from the innermost level outwards; NaN is not counted."""
     values = np.asarray(values, dtype=np.float64)
     for ids in levels:
         if len(ids) != len(values):
@@ -128,8 +128,8 @@ def cluster_means(
 def _bet(flat: Flat, low: Cells, high: Cells, bounds: Bounds, level: float, smooth: bool) -> None:
     """Replace Student's ends by those of a betting interval if values are bunched.
 
-    For other values each end moves to the nearer of the two. That costs almost no coverage, because the
-    betting interval misses the truth far less often than its level allows.
+    For other values each end is the nearer of the two. This costs almost no coverage, because the betting
+    interval misses the true mean far less often than its level allows.
     """
     extent = bounds[1] - bounds[0]
     band = max(min(_BAND * extent, _MOST_BAND), _LEAST_BAND * extent)
@@ -144,7 +144,7 @@ def _bet(flat: Flat, low: Cells, high: Cells, bounds: Bounds, level: float, smoo
 
 
 def _replace_ends(low: Cells, high: Cells, where: Which, interval: Any) -> None:
-    """Replace the ends of some cells."""
+    """Replace the interval ends of some cells."""
     if where.any():
         _, low[where], high[where] = interval(where)
 
@@ -169,7 +169,7 @@ def _all_in(flat: Flat, *allowed: float) -> Which:
 
 
 def _bunched(flat: Flat, width: float) -> Which:
-    """Find columns with more than half of their values, and all but a few, within one window."""
+    """Find columns in which most values, and all but a few, lie within one window."""
     n = (~np.isnan(flat)).sum(0)
     inside = np.maximum(n - _FEW + 1, n // 2 + 1)
     ordered = np.sort(flat, axis=0)  # NaN last
@@ -189,6 +189,6 @@ def _within(flat: Flat, bounds: Bounds) -> Flat:
     if wrong.any():
         raise UsageError(
             f"expected values from {bottom:g} to {top:g}, got {flat[wrong][0]:.6g}",
-            "Give the bounds that these values have, or none.",
+            "Give the actual bounds of these values, or none.",
         )
     return np.asarray(np.clip(flat, bottom, top))

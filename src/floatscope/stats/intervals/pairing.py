@@ -10,10 +10,10 @@ from ...errors import UsageError
 
 
 def pair(*ids: Sequence[str]) -> tuple[list[str], list[Int[np.ndarray, " pairs"]]]:
-    """Return the ids that all lists hold, in the first list's order, and their indices in each list.
+    """Return the ids that occur in all lists, in the first list's order, and their indices in each list.
 
-    A duplicate id is an error, because it is ambiguous; so is the absence of any common id. Ids that some
-    lists lack are dropped: compare the number of pairs with the lengths.
+    Duplicate ids, which are ambiguous, raise an error, and so does the absence of any common id. Ids missing
+    in some list are dropped; compare the number of pairs with the lengths to detect this.
     """
     places = []
     for number, names in enumerate(ids, 1):
@@ -23,14 +23,14 @@ def pair(*ids: Sequence[str]) -> tuple[list[str], list[Int[np.ndarray, " pairs"]
             raise UsageError(
                 f"ids must be unique, but {_short(name)} occurs {count} times in list {number} "
                 f"({len(repeated)} ids are repeated)",
-                "Average the repeats first: pairing needs one value for each example.",
+                "Average repeated examples first: pairing requires one value per example.",
             )
         places.append({name: i for i, name in enumerate(names)})
     common = [name for name in places[0] if all(name in place for place in places)]
     if not common:
         counts = " and ".join(str(len(names)) for names in ids)
         raise UsageError(
-            f"expected the same examples, but of {counts} no id is in all",
+            f"expected the same examples, but of {counts} no id occurs in all lists",
             "Compare results for the same prompts, or compare without pairing.",
         )
     return common, [np.array([place[name] for name in common]) for place in places]

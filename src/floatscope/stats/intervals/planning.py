@@ -1,4 +1,4 @@
-"""Estimate how many examples would decide a question, by resampling the examples at hand."""
+"""Estimate how many examples a significant result would require, by resampling existing examples."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -8,14 +8,14 @@ from jaxtyping import Real
 
 from .student import Interval
 
-MANY = 10_000  # more examples than this are not worth naming
+MANY = 10_000  # largest number of examples that is reported
 _DRAWS = 200
-_FIRST = 16  # the fewest examples that are tried before the search narrows
+_FIRST = 16  # number of examples at which the search starts
 
 
 @dataclass(frozen=True, eq=False)
 class Sample:
-    """The value (or cells) of each example, and the interval that is computed from them.
+    """Values of a sample by example, and the function that computes their interval.
 
     `interval` takes values of shape (examples, draws, *cells) and returns an interval for each draw.
     """
@@ -25,7 +25,7 @@ class Sample:
 
 
 def needed(sample: Sample, target: float, *, power: float = 0.8) -> int | None:
-    """Find the smallest number of examples at which the interval excludes `target` with this power.
+    """Find the smallest number of examples at which the interval excludes `target` with the given power.
 
     Examples are drawn with replacement from the sample, as if it were the population, and the same
     interval is computed from each of 200 draws. The seed is fixed, so the same sample gives the same
@@ -35,7 +35,7 @@ def needed(sample: Sample, target: float, *, power: float = 0.8) -> int | None:
     values = values[~np.isnan(values).reshape(len(values), -1).any(1)]
     if len(values) < 2:
         return None
-    draws = _DRAWS if np.ptp(values) > 0 else 1  # equal values are the same in every draw
+    draws = _DRAWS if np.ptp(values) > 0 else 1  # equal values give the same interval in every draw
 
     def decide(size: int) -> bool:
         chosen = np.random.default_rng(0).integers(0, len(values), (size, draws))

@@ -1,11 +1,11 @@
-"""The mean over units that differ, such as models or trainings, each measured with its own error.
+"""Mean over units that differ, such as models or training runs, each measured with its own error.
 
-Random effects: unit i has a true value drawn around the mean with standard deviation τ, and is measured
-with standard error s_i. τ² is estimated by restricted maximum likelihood (Viechtbauer, J. Educ. Behav.
-Stat. 30, 2005). The interval is Hartung and Knapp's (Statist. Med. 20, 2001): Student's quantile for the
-number of units less one, and the observed scatter of the units around their mean. If that scatter is
-smaller than the units' errors allow, the errors are used (Röver, Knapp and Friede, BMC Med. Res.
-Methodol. 15, 2015).
+This is a random-effects model: unit i has a true value drawn around the mean with standard deviation τ, and
+is measured with standard error s_i. τ² is estimated by restricted maximum likelihood (Viechtbauer, J. Educ.
+Behav. Stat. 30, 2005). The interval is Hartung and Knapp's (Statist. Med. 20, 2001): Student's quantile for
+the number of units less one, and the observed scatter of the units around their mean. If that scatter is
+smaller than the units' errors allow, the errors are used (Röver, Knapp and Friede, BMC Med. Res. Methodol.
+15, 2015).
 """
 
 from dataclasses import dataclass
@@ -18,12 +18,12 @@ from ...errors import UsageError
 from .means import Bounds
 
 _ROUNDS = 10_000
-_CLOSE = 1e-12  # relative change of τ² that ends the search
+_CLOSE = 1e-12  # relative change of τ² at which the iteration stops
 
 
 @dataclass(frozen=True)
 class RandomEffects:
-    """The mean over units with its interval, and how much units differ."""
+    """Mean over units with its interval, and the variation between units."""
 
     mean: float
     low: float
@@ -81,7 +81,7 @@ def random_effects_mean(
 def _restricted_likelihood(
     values: Float[np.ndarray, " k"], variances: Float[np.ndarray, " k"]
 ) -> float:
-    """Find τ² by iterating the estimating equation of the restricted likelihood; never below zero."""
+    """Find τ² ≥ 0 by iterating the estimating equation of the restricted likelihood."""
     between = max(0.0, float(values.var(ddof=1) - variances.mean()))
     for _ in range(_ROUNDS):
         weights = 1 / (variances + between)

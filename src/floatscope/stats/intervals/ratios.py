@@ -9,12 +9,12 @@ from .student import Interval, flatten_pair, moments, skewed, varies
 def ratio(
     a: Real[np.ndarray, "n *rest"], b: Real[np.ndarray, "n *rest"], *, level: float = 0.95
 ) -> Interval:
-    """Compute mean a / mean b, paired, with its interval; examples where either is absent are dropped.
+    """Compute mean a / mean b over paired examples, with its interval; incomplete pairs are dropped.
 
-    The interval is computed on the scale of logarithms, where a ratio is a difference: the jackknife of
+    The interval is computed for logarithms, where a ratio is a difference: the jackknife of
     ln(mean a / mean b) gives its standard error and skewness, and the ends are transformed back. The ends
-    are NaN if a mean is not above 0, or would not be without some single example: such a ratio could be
-    anything, and `difference` is the better question.
+    are NaN if a mean is not above 0, or would not be without some single example. Such a ratio is
+    unbounded; use `difference` instead.
     """
     first, second, shape = flatten_pair(a, b)
     absent = np.isnan(first) | np.isnan(second)

@@ -1,7 +1,7 @@
 """Intervals of shares, and of differences between paired shares.
 
-Successes need not be whole numbers. Of all variables between 0 and 1 with a given mean, the one that is
-always 0 or 1 varies most, so its interval is wide enough for any other.
+The number of successes need not be whole. Of all variables between 0 and 1 with a given mean, the one that
+is always 0 or 1 has the largest variance, so its interval is wide enough for any other.
 """
 
 from typing import Any
@@ -12,14 +12,14 @@ from jaxtyping import Float, Real
 
 Counts = Real[np.ndarray, "*rest"] | float
 Cells = Float[np.ndarray, "*rest"]
-_HALVINGS = 50  # of an interval of length 1: to 1e-15
+_HALVINGS = 50  # bisections: 1e-15 of an interval of length 1
 
 
 def share(successes: Counts, n: Counts, *, level: float = 0.95) -> tuple[Cells, Cells, Cells]:
     """Compute successes / n with Clopper and Pearson's interval (1934), which covers at every share and n.
 
-    Wilson's interval is narrower in the middle, but does not cover at the ends, where shares of attention
-    and of right answers lie: at a nominal 95 % it covers a share of 0.98 in 85 % of samples of 8, and a
+    Wilson's interval is narrower for shares near ½, but undercovers near 0 and 1, where shares of attention
+    and of correct answers lie: at a nominal 95 % it covers a share of 0.98 in 85 % of samples of 8, and a
     share of 0.95 in 92.5 % of samples of 20. NaN for n = 0.
     """
     (k, n), shape = _broadcast(successes, n)
@@ -36,7 +36,7 @@ def share(successes: Counts, n: Counts, *, level: float = 0.95) -> tuple[Cells, 
             1.0,
         )
     empty = ~(n > 0)
-    # Successes that are not whole can put an end on the wrong side of the share itself.
+    # A fractional number of successes can put an end on the wrong side of the share.
     low, high = np.minimum(low, value), np.maximum(high, value)
     ends = (value, np.where(empty, np.nan, low), np.where(empty, np.nan, high))
     return ends[0].reshape(shape), ends[1].reshape(shape), ends[2].reshape(shape)
@@ -47,10 +47,10 @@ def paired_shares(
 ) -> tuple[Cells, Cells, Cells]:
     """Compute the difference of paired shares, with Tango's score interval (Stat. Med. 17, 1998).
 
-    The value is (only_first − only_second) / n. `only_first` counts the pairs in which only the first is
-    yes, `only_second` those in which only the second is, and n all pairs. Tango uses a normal quantile. Here
-    it is Student's with n − 1 degrees of freedom, because with the normal quantile the coverage of 40 pairs,
-    a fifth of them discordant to one side, is 92.8 % instead of 95 %.
+    The value is (only_first − only_second) / n. `only_first` counts the pairs in which only the first value
+    is 1, `only_second` the pairs in which only the second is, and n all pairs. Tango uses a normal
+    quantile. Here the quantile is Student's with n − 1 degrees of freedom, because with the normal quantile
+    the coverage of 40 pairs, a fifth of them discordant to one side, is 92.8 % instead of 95 %.
     """
     (b, c, n), shape = _broadcast(only_first, only_second, n)
     several = n > 1
@@ -81,16 +81,17 @@ def _crossing(
 
 
 def _score(b: Cells, c: Cells, n: Cells, difference: Cells) -> Cells:
-    """Return the distance from a difference in standard errors, computed as if it were the true one."""
+    """Return the distance from a hypothetical difference, in standard errors under that difference."""
     linear = (2 * n - b + c) * difference - b - c
     constant = -c * difference * (1 - difference)
     root = np.sqrt(np.maximum(linear**2 - 8 * n * constant, 0))
-    second_alone = (root - linear) / (4 * n)  # its likeliest probability, given the difference
+    # its maximum-likelihood estimate, given the difference
+    second_alone = (root - linear) / (4 * n)
     variance = n * (2 * second_alone + difference * (1 - difference))
     return np.asarray((b - c - n * difference) / np.sqrt(np.maximum(variance, 1e-30)))
 
 
 def _broadcast(*counts: Counts) -> tuple[list[Float[np.ndarray, " cells"]], tuple[Any, ...]]:
-    """Broadcast counts to one shape; return them flattened, and the shape."""
+    """Broadcast counts to one shape; return the flattened counts and the shape."""
     arrays = np.broadcast_arrays(*(np.asarray(x, dtype=np.float64) for x in counts))
     return [x.ravel() for x in arrays], arrays[0].shape

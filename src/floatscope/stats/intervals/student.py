@@ -10,11 +10,11 @@ from ...errors import UsageError
 
 Cells = Float[np.ndarray, "*rest"]
 Interval = tuple[Cells, Cells, Cells]  # value, low, high
-_ALIKE = 1e-9  # relative: what differs less is rounding
+_ALIKE = 1e-9  # smaller relative differences are rounding errors
 
 
 def student(flat: Float[np.ndarray, "n c"], level: float) -> Interval:
-    """Compute mean and interval of every column; the ends are NaN if its values do not vary."""
+    """Compute the mean and interval of every column; the ends are NaN if the values do not vary."""
     value, error, skewness, n = moments(flat)
     low, high = skewed(value, error, skewness, n - 1, level)
     vary = varies(flat)
@@ -24,13 +24,14 @@ def student(flat: Float[np.ndarray, "n c"], level: float) -> Interval:
 def skewed(
     value: Cells, error: Cells, skewness: Cells, free: Cells, level: float
 ) -> tuple[Cells, Cells]:
-    """Return the ends of Student's interval, corrected for skewness and never narrower than without.
+    """Return the ends of Student's interval, corrected for skewness and never narrower than uncorrected.
 
     Hall (J. R. Statist. Soc. B 54, 1992): with t = (estimate − truth) / error and γ the skewness of the
     estimate, t + γt²/3 + γ²t³/27 + γ/6 has no skewness to first order and is monotone, so its limits can
-    be turned back into limits of t. Published with normal or bootstrap quantiles; here Student's are
-    used, and the wider of both intervals at each end. It covers better than a studentised bootstrap
-    (lognormal, n = 8: 93.7 % against 89.4 %) and draws nothing.
+    be transformed back into limits of t. The publication uses normal or bootstrap quantiles. Here the
+    quantiles are Student's, and each end is the wider of the corrected and the uncorrected one. Coverage is
+    better than that of a studentised bootstrap (lognormal, n = 8: 93.7 % against 89.4 %), without random
+    draws.
     """
     quantile = scipy.special.stdtrit(np.maximum(free, 1), (1 + level) / 2)
     low = value - np.maximum(_untransformed(quantile, skewness), quantile) * error
@@ -49,8 +50,8 @@ def _untransformed(limit: Cells, skewness: Cells) -> Cells:
 def moments(flat: Float[np.ndarray, "n c"]) -> tuple[Cells, Cells, Cells, Cells]:
     """Return the mean of each column, its standard error, its skewness, and the number of values.
 
-    A few values of a skewed distribution look less skewed than it is: Fisher's adjusted coefficient is
-    raised by Hazen's factor 1 + 8.5/n (Flood Flows, 1930).
+    Small samples underestimate the skewness of a distribution, so Fisher's adjusted coefficient is
+    multiplied by Hazen's factor 1 + 8.5/n (Flood Flows, 1930).
     """
     present = ~np.isnan(flat)
     n = present.sum(0).astype(float)
@@ -67,7 +68,7 @@ def moments(flat: Float[np.ndarray, "n c"]) -> tuple[Cells, Cells, Cells, Cells]
 def flattened(
     values: Real[np.ndarray, "n *rest"],
 ) -> tuple[Float[np.ndarray, "n c"], tuple[int, ...]]:
-    """Reshape to examples × cells; return that and the shape of the cells."""
+    """Reshape values to examples × cells; return the result and the shape of the cells."""
     values = np.asarray(values, dtype=np.float64)
     shape = values.shape[1:]
     return values.reshape(len(values), math.prod(shape)), shape

@@ -182,7 +182,7 @@ def test_without_a_tokenizer_the_familys_mask_is_said_aloud(tmp_path):
 
 def test_a_familys_mask_is_refused_for_another_vocabulary(tmp_path):
     path = write("bert-base-uncased", tmp_path, vocab_size=1000)
-    with pytest.raises(fs.ModelError, match=r"103 of published BERT.*30522 tokens and this 1000"):
+    with pytest.raises(fs.ModelError, match=r"103 of published BERT.*30522 tokens, this vocabulary 1000"):
         fs.load(path)
     words = Tokenizer(tokenizer_models.WordLevel({"a": 0, "b": 1}, unk_token="a"))
     silent = PreTrainedTokenizerFast(tokenizer_object=words)

@@ -387,7 +387,7 @@ def test_a_failed_recording_is_cleaned_up_or_stops_all_recording(models, monkeyp
     assert plain.calls == ["end", "reset"] and graphs.trusted()
     monkeypatch.setattr(graphs.ctypes, "CDLL", lambda name: (_ for _ in ()).throw(OSError(name)))
     stream = type("Stream", (), {"cuda_stream": 0})()
-    with pytest.warns(UserWarning, match="nothing is recorded in this process any more"):
+    with pytest.warns(UserWarning, match="this process records no more forwards"):
         graphs._abandon(Broken(1), stream, torch.zeros(1))
     assert not graphs.trusted() and len(graphs._failed) == 2  # kept: torch may still ask them
     model = models["LLaDA"]

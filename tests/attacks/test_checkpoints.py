@@ -103,11 +103,11 @@ def test_an_adapter_beside_a_checkpoint_is_refused_unless_it_is_named(
     path, adapter = with_adapter
     monkeypatch.setattr("transformers.integrations.peft.is_peft_available", lambda: peft)
     for options in ({}, {"adapter": adapter}):
-        with pytest.raises(fs.ModelError, match="holds an adapter beside its weights") as caught:
+        with pytest.raises(fs.ModelError, match="contains an adapter beside its weights") as caught:
             fs.load(path, **options)
         assert f"adapter={str(path)!r}" in caught.value.remedy
         spec = ModelSpec(str(path), **{k: str(v) for k, v in options.items()})
-        with pytest.raises(fs.ModelError, match="holds an adapter beside its weights"):
+        with pytest.raises(fs.ModelError, match="contains an adapter beside its weights"):
             outlined(spec)
     merged = fs.load(checkpoints["Llama"], adapter=adapter).fingerprint
     assert fs.load(path, adapter=path).fingerprint == merged
@@ -157,7 +157,7 @@ def test_an_index_stays_inside_and_names_no_pickle(checkpoints, tmp_path, name):
         fs.load(path)
 
 
-NO_MAP = "does not say which file holds what"
+NO_MAP = "does not map tensors to files"
 
 
 @pytest.mark.parametrize(

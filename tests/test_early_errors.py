@@ -149,5 +149,5 @@ def test_score_of_another_shape_is_refused_with_the_expected_shape(models):
         def score(self, guess):
             return guess.logits
 
-    with pytest.raises(UsageError, match=r"PerToken.score gives shape .*expected \(1, 4\)"):
+    with pytest.raises(UsageError, match=r"PerToken.score returns shape .*expected \(1, 4\)"):
         models["LLaDA"].generate("hi", PerToken(length=4))

@@ -81,7 +81,7 @@ def test_load_takes_the_text_and_an_argument_wins(checkpoints):
     assert fs.load(text, mask_id=5, override_mask=True, name="mine").mask_id == 5
     assert fs.load(ModelSpec.parse(text)).name == "ours"
     assert fs.load(fs.load(where).net, name="given").name == "given"
-    with pytest.raises(UsageError, match="none of"):
+    with pytest.raises(UsageError, match="without = ,"):
         fs.load(where, name="a,b")
 
 

@@ -133,7 +133,7 @@ def test_a_config_cannot_choose_the_file_of_the_weights(checkpoint, llama, name)
 def test_weights_under_other_names_are_refused(checkpoint):
     path = checkpoint("Llama")
     (path / "model.safetensors").rename(path / "shard-00000-model-00001-of-00001.safetensors")
-    with pytest.raises(fs.ModelError, match=r"holds neither model\.safetensors nor"):
+    with pytest.raises(fs.ModelError, match=r"contains neither model\.safetensors nor"):
         fs.load(path)
 
 

@@ -195,7 +195,9 @@ def test_an_intervention_equal_at_every_step_is_replayed(replaying, models, name
 def test_an_intervention_that_depends_on_the_step_is_launched_with_a_notice(replaying, models):
     model, sampler = models["LLaDA"], SAMPLERS["plain"]
     with fs.interventions.MaskColumns(k=2)(model):
-        with pytest.warns(UserWarning, match=r"the effect of MaskColumns\(k=2\) depends on the step"):
+        with pytest.warns(
+            UserWarning, match=r"the effect of MaskColumns\(k=2\) depends on the step"
+        ):
             model.generate("Hello", sampler)
         model.generate("Hello", sampler)  # said once
     with pytest.warns(UserWarning, match="'lens'"):

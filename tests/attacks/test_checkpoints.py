@@ -187,7 +187,7 @@ def test_a_diffusion_model_that_calls_itself_llama(checkpoint):
     path = checkpoint("Llama")
     theirs = {"AutoModelForCausalLM": "modeling_floaty.FloatyModel"}
     change(path / "config.json", auto_map=theirs, mask_token_id=tiny.MASK)
-    with pytest.raises(fs.ModelError, match=r"brings modeling_floaty\.FloatyModel and a mask"):
+    with pytest.raises(fs.ModelError, match=r"the class modeling_floaty\.FloatyModel and a mask"):
         fs.load(path)
     assert not fs.load(path, direction="causal").is_diffusion
     assert fs.load(path, direction="bidirectional", mask_id=tiny.MASK).is_diffusion

@@ -63,7 +63,7 @@ class Model(models.Model):
         chat: whether prompts use the tokenizer's chat template by default.
         grid (Grid): where the blocks of a block model begin: at position 0 or at the answer.
         edits: the interventions in force, filled by their `with` blocks.
-        graphs: whether a GPU may record and replay forwards: True where it pays, "always" or False.
+        graphs: whether a GPU may record and replay forwards: True if that saves time, "always" or False.
     """
 
     def encode(self, prompt: PromptLike) -> Encoded:

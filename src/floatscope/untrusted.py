@@ -47,7 +47,7 @@ _READING = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 
 
 @contextmanager
 def opened(path: Path | str) -> Iterator[BufferedReader]:
-    """Open a regular file for reading. Raises FileNotFoundError for a missing file, Unreadable otherwise."""
+    """Open a regular file for reading. Raises FileNotFoundError, or Unreadable for any other fault."""
     try:
         handle = os.open(path, _READING)
         with os.fdopen(handle, "rb") as file:

@@ -1,4 +1,4 @@
-"""Run many head ablations of one text, each of which branches off the clean forward at its first layer.
+"""Run many head ablations of one text, each branching off the clean forward at its first ablated layer.
 
 Below its lowest ablated layer an ablated forward equals the clean forward, which runs once and stores the
 input of every layer. So an ablation costs half a forward on average, and several share a batch. Nothing

@@ -34,7 +34,7 @@ def _sums(tensor: Tensor) -> tuple[int, int]:
 
 
 def fingerprint(net: nn.Module) -> str:
-    """Return a hash of 16 hexadecimal digits of name, shape, dtype and bits of every stored tensor.
+    """Hash name, shape, dtype and bits of every stored tensor to 16 hexadecimal digits.
 
     Stored tensors are the parameters and persistent buffers, as loaded.
     """
@@ -47,7 +47,7 @@ def fingerprint(net: nn.Module) -> str:
 
 
 def settings_fingerprint(facts: tuple[Any, ...], config: PretrainedConfig, tokenizer: Any) -> str:
-    """Return a hash of 64 hexadecimal digits of a model's facts, config, tokenizer and chat template.
+    """Hash a model's facts, config, tokenizer and chat template to 64 hexadecimal digits.
 
     Paths, versions and the tokenizer's padding and truncation state are not included.
     """

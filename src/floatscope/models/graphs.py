@@ -180,7 +180,7 @@ R = TypeVar("R", bound=Room)
 
 @dataclass(eq=False)
 class Store:
-    """The graphs of one network, latest last, with counts of launched and refused forwards."""
+    """The graphs of one network, latest last, with counts of launched forwards and refused keys."""
 
     recorded: "OrderedDict[Hashable, Recorded]" = field(default_factory=OrderedDict)
     rooms: "OrderedDict[Hashable, Any]" = field(default_factory=OrderedDict)  # not in use

@@ -16,9 +16,9 @@ class Threshold(Sampler):
 
     Fast-dLLM (2505.22618), as in its code. Reveals at least one position per step and takes as many steps
     as it needs. With `factor`, the last mask is also revealed if it is the only one that misses the
-    bound, so the last two masks are always revealed together. The paper's rule, the largest n with (n +
-    1)(1 − p_(n)) < f, has no such exception and excludes equality. The method was published with blocks
-    of 32 and an approximate cache; here the computation is exact.
+    bound, so the last two masks are always revealed together. The paper's rule, the largest n with
+    (n + 1)(1 − p_(n)) < f, has no such exception and excludes equality. The method was published with
+    blocks of 32 and an approximate cache; here the computation is exact.
 
     Args:
         threshold: probability from which a token is revealed, 0 to 1, default 0.9. Not used with

@@ -2,8 +2,8 @@
 
 It has norms on every head's q and k, and a softmax over all experts whose strongest weights are used
 without renormalisation. Its model_type is LLaDA's, but its architecture has its own name. Implemented
-after its modelling code in ZHZisZZ/dllm (dllm/pipelines/llada/models/modeling_lladamoe.py). Zhu et al.
-2025, arXiv 2509.24389.
+after its modelling code in ZHZisZZ/dllm (dllm/pipelines/llada/models/modeling_lladamoe.py).
+Zhu et al. 2025, arXiv 2509.24389.
 """
 
 from typing import Any

@@ -427,5 +427,5 @@ def test_an_intervention_without_effect_is_refused(llada):
 
             return ActiveIntervention(model)
 
-    with pytest.raises(ModelError, match="leaves the logits"), Nothing()(llada):
+    with pytest.raises(ModelError, match="does not change the logits"), Nothing()(llada):
         raise AssertionError("in force")

@@ -66,7 +66,7 @@ def sampler_of(name: str, common: Mapping[str, Any], options: Iterable[str] = ()
         key, _, value = text.partition("=")
         if key not in types or not value:
             raise UsageError(
-                f"{text}: {name} has no such setting",
+                f"{text}: {name} has no such field",
                 f"{did_you_mean(key, types)} It has: {', '.join(sorted(types))}.".strip(),
             )
         settings[key] = value_of(value)

@@ -78,7 +78,10 @@ NO_ROOM = (
         ),
         (f"{TRACE} ./nowhere --prompt x", ["no such model", "Give a directory"]),
         (f"{TRACE} LLaDA,family=Lama --prompt x", ["no family 'Lama'", "Known"]),
-        (f"{TRACE} Llama --prompt x --steps 4", ["autoregressive has no setting steps", "Leave it out"]),
+        (
+            f"{TRACE} Llama --prompt x --steps 4",
+            ["autoregressive has no setting steps", "Leave it out"],
+        ),
         (
             f"{TRACE} Llama --prompt x --sampler confidence",
             ["is autoregressive", "Autoregressive("],

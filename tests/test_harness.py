@@ -329,7 +329,7 @@ def test_contexts_that_do_not_fit(llama, caplog):
     ("options", "message"),
     [
         ({"sampler": "confident"}, "no sampler 'confident'"),
-        ({"sampler": "confidence", "beam": 0}, "confidence has no setting beam"),
+        ({"sampler": "confidence", "beam": 0}, "confidence takes no beam"),
         ({"sampler": fs.Confidence(), "length": 8}, "length given with a sampler"),
         ({"sampler": "autoregressive"}, "fills masks"),
         ({"batch_size": "auto"}, "batch_size = auto"),

@@ -241,11 +241,17 @@ Q = "base_model.model.model.layers.0.self_attn.q_proj"
         ({"layer_replication": [[0, 2]]}, "layer_replication"),
         ({"use_qalora": True}, "use_qalora = True"),
         ({"unheard_of": 3}, "unheard_of = 3"),
-        ({"target_modules": ["q_proj", "c_attn"]}, "names 'c_attn', and no tensor is for it"),
+        ({"target_modules": ["q_proj", "c_attn"]}, "names 'c_attn', which has no tensor"),
         ({"modules_to_save": ["score"]}, "names 'score'"),
-        ({"trainable_token_indices": None}, "trainable_token_indices says nothing of model.embed"),
+        (
+            {"trainable_token_indices": None},
+            "rows for model.embed.*, which trainable_token_indices does not name",
+        ),
         ({"trainable_token_indices": [3, 4]}, "rows of shape .1, 32., expected .2, 32."),
-        ({"trainable_token_indices": [999]}, "row 999, and the base's module has 264"),
+        (
+            {"trainable_token_indices": [999]},
+            "row 999, but the module of the base model has 264 rows",
+        ),
         ({"trainable_token_indices": [-1]}, "trainable_token_indices"),
     ],
 )
@@ -261,13 +267,22 @@ def test_unsupported_configs_are_refused(checkpoints, written, tmp_path, config,
         ({f"{Q}.lora_B.weight": torch.ones(31, 4)}, "q_proj has B of shape .31, 4., expected .32"),
         ({f"{Q}.lora_B.weight": torch.full((32, 4), torch.nan)}, "NaN or infinity"),
         ({f"{Q}.lora_E": torch.ones(4)}, "lora_E is not part of a LoRA"),
-        ({f"{Q}.lora_B.bias": torch.ones(32)}, "q_proj has a bias, and the base's module has none"),
+        (
+            {f"{Q}.lora_B.bias": torch.ones(32)},
+            "q_proj has a bias, which the module of the base model does not have",
+        ),
         ({f"{Q}.lora_A.weight": torch.ones(4, 32, dtype=torch.int8)}, "lora_A.weight is int8"),
         ({f"{Q}.lora_A.weight": torch.ones(4, 32, dtype=torch.int32)}, "expected floats or int8"),
-        ({"model.layers.9.mlp.up_proj.weight": torch.ones(2, 2)}, "layers.9.mlp.up_proj, and the"),
+        (
+            {"model.layers.9.mlp.up_proj.weight": torch.ones(2, 2)},
+            "layers.9.mlp.up_proj, which the",
+        ),
         ({"model.norm.lora_A.weight": torch.ones(4, 32)}, "norm has A but no B"),
         ({"base_model.model.model.norm.weight": torch.ones(31)}, "norm has weight of shape .31"),
-        ({"model.layers.0.mlp.weight": torch.ones(3)}, "mlp has a weight, and the base's module"),
+        (
+            {"model.layers.0.mlp.weight": torch.ones(3)},
+            "mlp has a weight, which the module of the base",
+        ),
         ({"model.norm.weight": torch.ones(32)}, "weight of model.norm twice"),
     ],
 )
@@ -291,9 +306,9 @@ def test_directories_without_an_adapter_are_refused(checkpoints, llama, written,
     (pickled / "adapter_model.bin").rename(pickled / "adapter_model.safetensors")
     with pytest.raises(fs.ModelError, match=r"pickled weights \(adapter_model\.safetensors\)"):
         fs.load(base, adapter=pickled)
-    with pytest.raises(fs.ModelError, match="this network is loaded"):
+    with pytest.raises(fs.ModelError, match="this network is already loaded"):
         fs.load(llama.net, adapter=written)
-    with pytest.raises(fs.ModelError, match="the base has no such module"):
+    with pytest.raises(fs.ModelError, match="which the base model does not have"):
         fs.load(
             checkpoints["Llama"],
             adapter=changed(

@@ -160,9 +160,7 @@ def test_sdar_asks_for_the_p_of_the_token_drawn():
 
 def test_block_samplers_refuse_invalid_models_and_settings(in_blocks, models):  # noqa: F811
     for sampler in (fs.samplers.FastDLLM2(length=8), fs.samplers.Nemotron(length=8)):
-        with pytest.raises(
-            FloatscopeError, match="decodes models in blocks.*direction='block-causal'"
-        ):
+        with pytest.raises(FloatscopeError, match="is for block models.*direction='block-causal'"):
             models["LLaDA"].generate("Hi", sampler)
     model = in_blocks["start"]
     for sampler in (

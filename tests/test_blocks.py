@@ -315,7 +315,7 @@ def test_caches_that_do_not_fit_are_refused(in_blocks, models):
             model.generate("Hi", sampler, cache=cache)
     with pytest.raises(FloatscopeError, match="Use cache=None, or no guidance"):
         model.generate("Hi", fs.Confidence(length=8, cfg=1.0), cache="exact")
-    with pytest.raises(FloatscopeError, match="Use cache=None, or one that approximates"):
+    with pytest.raises(FloatscopeError, match="Use cache=None, or an approximate cache"):
         models["LLaDA"].generate("Hi", sampler, cache="exact")
     with pytest.raises(FloatscopeError, match="use cache='exact'"):
         models["Llama"].generate("Hi", fs.Autoregressive(length=2), cache="prefix")

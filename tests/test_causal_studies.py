@@ -207,7 +207,7 @@ def test_each_swap_equals_a_patch(family, tmp_path):
         model, other, clean, [fs.interventions.Swap((1,), (2, 3), into=0)], [4, 8]
     )
     torch.testing.assert_close(back[2], found[2], rtol=1e-10, atol=1e-10)  # the runs change places
-    with pytest.raises(UsageError, match="texts of one length"):
+    with pytest.raises(UsageError, match="texts of equal length"):
         fs.interventions.patched_each(model, clean, other[:-1], swaps, [4])
     with pytest.raises(UsageError, match="layers 0 to"):
         fs.interventions.patched_each(

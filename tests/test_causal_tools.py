@@ -388,7 +388,7 @@ def test_typed_interventions_are_parsed():
         (fs.interventions.AblateHeads(((0, 0),), "mean"), r"HeadMeans\.of"),
         (fs.interventions.AblateHeads(((0, 0),), "resample"), r"HeadRows\.of"),
         (fs.interventions.AblateHeads(((0, 0),), seed=-1), "seed"),
-        (fs.interventions.MaskValues(), "MaskValues needs something to hide"),
+        (fs.interventions.MaskValues(), "MaskValues selects no tokens"),
         (fs.interventions.MaskValues(regions="gold", to="one"), "Use one of zero, mean"),
         (fs.interventions.CutEdges(keys="gold"), "has no queries.*query_classes="),
         (fs.interventions.CutEdges(queries="gold"), "has no keys.*key_positions="),
@@ -411,7 +411,7 @@ def test_references_that_do_not_fit_are_refused(llada, means):
     one = fs.interventions.AblateHeads(((0, 0),), "resample", reference=alone)
     with one(llada), pytest.raises(UsageError, match="more prompts"):
         llada.generate("Short.", brief(llada))
-    with one(llada), pytest.raises(UsageError, match="known while it is decoded"):
+    with one(llada), pytest.raises(UsageError, match="no prompt is being decoded"):
         llada.logits(torch.zeros(1, 4, dtype=torch.long))
     with pytest.raises(UsageError, match="a list of at least one prompt"):
         fs.interventions.HeadMeans.of(llada, "one text")

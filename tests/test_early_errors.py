@@ -78,7 +78,10 @@ NO_ROOM = (
         ),
         (f"{TRACE} ./nowhere --prompt x", ["no such model", "Give a directory"]),
         (f"{TRACE} LLaDA,family=Lama --prompt x", ["no family 'Lama'", "Known"]),
-        (f"{TRACE} Llama --prompt x --steps 4", ["autoregressive takes no steps", "Leave it out"]),
+        (
+            f"{TRACE} Llama --prompt x --steps 4",
+            ["autoregressive has no setting steps", "Leave it out"],
+        ),
         (
             f"{TRACE} Llama --prompt x --sampler confidence",
             ["is autoregressive", "Autoregressive("],
@@ -149,5 +152,5 @@ def test_score_of_another_shape_is_refused_with_the_expected_shape(models):
         def score(self, guess):
             return guess.logits
 
-    with pytest.raises(UsageError, match=r"PerToken.score gives shape .*expected \(1, 4\)"):
+    with pytest.raises(UsageError, match=r"PerToken.score returns shape .*expected \(1, 4\)"):
         models["LLaDA"].generate("hi", PerToken(length=4))

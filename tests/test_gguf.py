@@ -106,7 +106,7 @@ def test_every_type_dequantised_in_pieces_equals_one_pass(kind, monkeypatch):
 
 def test_a_family_is_named_by_the_file(tmp_path):
     file = tiny_gguf.write(tmp_path)
-    with pytest.raises(fs.ModelError, match="a GGUF file names its own family"):
+    with pytest.raises(fs.ModelError, match="a GGUF file states its family"):
         fs.load(file, family="Llama")
     content = file.read_bytes().replace(b"llama", b"gemma")
     file.write_bytes(content)
@@ -144,7 +144,7 @@ def test_a_header_with_duplicate_or_overlapping_tensors_is_refused(tmp_path):
             everywhere[at + 4 : at + 20] = struct.pack("<QQ", 32, 400)
             everywhere[at + 24 : at + 32] = struct.pack("<Q", 0)
     file.write_bytes(everywhere)
-    with pytest.raises(fs.ModelError, match="tensors together are larger than the file"):
+    with pytest.raises(fs.ModelError, match="its tensors are larger in total than the file"):
         gguf_header.read(file)
 
 

@@ -384,7 +384,7 @@ def test_guidance_forwards_are_edited_in_the_same_way(models):
         (fs.interventions.MaskColumns(k=1, viewers=-1), "viewers = -1"),
         (fs.interventions.MaskColumns(k=1, layers=99), "no layer 99"),
         (fs.interventions.MaskColumns(k=1, heads=99), "no head 99"),
-        (fs.interventions.MaskTokens(), "something to hide"),
+        (fs.interventions.MaskTokens(), "selects no tokens"),
         (fs.interventions.MaskTokens(classes="verbs"), "no token class 'verbs'"),
         (fs.interventions.SinkToken(token=10**9), "not in the vocabulary"),
         (fs.interventions.Combined(()), "no interventions"),
@@ -398,7 +398,7 @@ def test_invalid_settings_are_refused_before_anything_runs(llada, wrong, says):
 def test_settings_that_do_not_fit_a_prompt_are_refused_while_running(llada):
     with (
         fs.interventions.MaskColumns(k=4000)(llada),
-        pytest.raises(UsageError, match="k = 4000 columns of rows"),
+        pytest.raises(UsageError, match="k = 4000, but rows have"),
     ):
         llada.generate(PROMPT, fs.Confidence(length=2))
     with (
@@ -419,7 +419,7 @@ def test_settings_that_do_not_fit_a_prompt_are_refused_while_running(llada):
     many = fs.interventions.MaskTokens(
         regions=("instruction", "question", "passage 2", "passage 1"), control="random"
     )
-    with many(llada), pytest.raises(UsageError, match="no control of"):
+    with many(llada), pytest.raises(UsageError, match="a control needs"):
         llada.generate(PROMPT, fs.Confidence(length=2))
     assert not llada.edits and not attention_hook._handlers
 
@@ -431,5 +431,5 @@ def test_an_intervention_without_effect_is_refused(llada):
 
             return ActiveIntervention(model)
 
-    with pytest.raises(ModelError, match="leaves the logits"), Nothing()(llada):
+    with pytest.raises(ModelError, match="does not change the logits"), Nothing()(llada):
         raise AssertionError("in force")

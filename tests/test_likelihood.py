@@ -210,7 +210,7 @@ def test_interventions_see_every_forward(exact, family):
             {},
             "the context is empty, and .*Llama predicts .* begin or end token",
         ),
-        ("LLaDA", CONTEXT, [259], {}, "the target holds the mask token"),
+        ("LLaDA", CONTEXT, [259], {}, "the target contains the mask token"),
         ("Llama", CONTEXT, [999], {}, "token id 999 is outside the vocabulary"),
         ("LLaDA", CONTEXT, [1] * 600, {}, "4 prompt tokens and 600 after them exceed"),
         ("LLaDA", CONTEXT, TARGET, {"samples": 1}, "samples = 1. Use 2 or more"),

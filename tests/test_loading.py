@@ -160,7 +160,7 @@ def test_an_already_loaded_network(models, checkpoints):
     assert net.config._attn_implementation == before
     with pytest.raises(fs.ModelError, match="expects a Qwen2ForCausalLM, got a Llama"):
         fs.load(net, family="Dream")
-    with pytest.raises(fs.ModelError, match="this network is loaded"):
+    with pytest.raises(fs.ModelError, match="this network is already loaded"):
         fs.load(net, dtype="bfloat16")
 
 
@@ -214,12 +214,12 @@ def test_no_such_model(tmp_path):
     refuse("no such model", tmp_path / "nowhere")
     refuse("no such model", "./also/not/here")
     (tmp_path / "file.txt").write_text("x")
-    refuse("no GGUF file", tmp_path / "file.txt")
+    refuse("not a GGUF file", tmp_path / "file.txt")
 
 
 def test_a_hub_id_without_a_network(monkeypatch):
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    refuse("nor can the hub be reached", "someone/some-model-that-is-not-here")
+    refuse("the hub cannot be reached", "someone/some-model-that-is-not-here")
 
 
 def test_missing_extra_and_misshaped_tensors(copy_of):
@@ -255,7 +255,7 @@ def test_where_the_mask_id_comes_from(copy_of):
     assert fs.load(path).mask_id == 259  # from the tokenizer
     (path / "tokenizer.json").unlink()
     (path / "tokenizer_config.json").unlink()
-    refuse("no mask id: .* 126336 of published LLaDA .* 126464 tokens and this 264", path)
+    refuse("no mask id: .* 126336 of published LLaDA .* 126464 tokens, this vocabulary 264", path)
     refuse("mask id 999 outside", path, mask_id=999)
 
 

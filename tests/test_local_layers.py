@@ -205,7 +205,7 @@ def test_columns_are_hidden_by_the_lift_of_their_layer(model):
     with fs.interventions.MaskColumns(k=2)(model):
         hidden = model.trace(PROMPT, SAMPLER)
     assert hidden.canvas.shape == plain.shape
-    with pytest.raises(fs.UsageError, match="SinkToken: layers of .* see a window"):
+    with pytest.raises(fs.UsageError, match="SinkToken: .* has layers with a window"):
         fs.interventions.SinkToken()(model).__enter__()
 
 

@@ -58,9 +58,9 @@ def test_a_path_may_contain_separators(tmp_path, monkeypatch):
         ("dir,direction=both", "direction = 'both'.*bidirectional"),
         ("=dir", "no such|is no setting|where"),
         ({"path": "dir"}, "no setting 'path'.*where"),
-        ({"name": "ours"}, "does not say where"),
+        ({"name": "ours"}, "location .where. is missing"),
         ({"where": "dir", "shift": True}, "shift = True"),
-        ({"where": "dir", "name": "a=b"}, "none of = ,"),
+        ({"where": "dir", "name": "a=b"}, "a name without = ,"),
         ({"where": "dir", "name": "a\nb"}, "one line"),
         (3, "Write .NAME=.WHERE"),
     ],
@@ -81,7 +81,7 @@ def test_load_takes_the_text_and_an_argument_wins(checkpoints):
     assert fs.load(text, mask_id=5, override_mask=True, name="mine").mask_id == 5
     assert fs.load(ModelSpec.parse(text)).name == "ours"
     assert fs.load(fs.load(where).net, name="given").name == "given"
-    with pytest.raises(UsageError, match="none of"):
+    with pytest.raises(UsageError, match="without = ,"):
         fs.load(where, name="a,b")
 
 

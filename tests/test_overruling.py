@@ -233,7 +233,7 @@ def test_invalid_settings_are_refused_with_a_remedy(llada, llama):
         (
             fs.interventions.Remasked(step=3),
             fs.Confidence(length=4, stop_at_eos=False),
-            "no step left",
+            "no remaining step",
         ),
         (
             fs.interventions.Remasked(0, step=2),

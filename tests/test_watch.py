@@ -659,7 +659,7 @@ def test_unsupported_networks_are_refused_with_a_remedy(models):
     for wrong, what, facts in (
         (llada, "which row", {}),
         (Research(), "attention direction", {}),
-        (nn.Linear(2, 2), "no network", {}),
+        (nn.Linear(2, 2), "not a network", {}),
         (Research(), "no mask id", {"direction": "bidirectional", "shift": 0}),
     ):
         with pytest.raises(ModelError, match=what) as caught:

@@ -1,7 +1,8 @@
 """Floatscope: an instrument for attention in masked diffusion language models.
 
-The public names, nothing else. They are imported when first used: `floatscope --help` and reading a
-saved trace do not wait for torch. What a library holds is in its namespace: `floatscope.measures`.
+This module contains only the public names. They are imported when first used, so `floatscope --help` and
+reading a saved trace do not wait for torch. Measures, samplers and interventions are in namespaces, such
+as `floatscope.measures`.
 """
 
 from typing import TYPE_CHECKING

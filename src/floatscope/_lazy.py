@@ -1,7 +1,7 @@
 """Public names of a package, listed once and imported when first used.
 
 A package lists its names as ordinary imports under `if TYPE_CHECKING:` in its `__init__`. Type checkers
-read that list, and so does `lazily`. (Scientific Python's SPEC 1 does the same with stub files.)
+and `lazily` read the same list. (Scientific Python's SPEC 1 uses stub files for this.)
 """
 
 import ast
@@ -16,9 +16,9 @@ from .errors import did_you_mean
 
 
 def lazily(package: str, *defined: str) -> list[str]:
-    """Give a module its `__getattr__`, `__dir__` and `__all__`, and return its public names in order.
+    """Define `__getattr__`, `__dir__` and `__all__` of a package, and return its public names in order.
 
-    `defined` are public names that the module defines itself.
+    `defined` lists public names that the package defines itself.
     """
     module = vars(sys.modules[package])
     where = {name: (home, attribute) for name, home, attribute in listed(package)}
@@ -32,16 +32,16 @@ def lazily(package: str, *defined: str) -> list[str]:
         module[name] = getattr(holder, attribute) if attribute else holder
         return module[name]
 
-    # Not assigned in the package itself: a type checker would then believe any name.
+    # Not defined in the package's own source, because type checkers would then accept any name.
     module |= {"__getattr__": get, "__dir__": lambda: sorted(names), "__all__": names}
     return names
 
 
 def _missing(package: str, name: str, names: list[str]) -> AttributeError:
-    """Return an error that says where a missing name is, or which name was probably meant."""
+    """Return an AttributeError that states where the name is defined, or which name was probably meant."""
     text = f"module {package!r} has no attribute {name!r}"
     if name.startswith("_") or any(map(Path.exists, _files(f"{package}.{name}"))):
-        return AttributeError(text)  # Python asks before it imports a submodule
+        return AttributeError(text)  # Python looks up the attribute before it imports a submodule
     places = {export: f"{package}.{export}" for export in names}
     for namespace in [
         module for module in names if any(map(Path.exists, _files(f"{package}.{module}")))
@@ -55,7 +55,7 @@ def _missing(package: str, name: str, names: list[str]) -> AttributeError:
 
 
 def _files(module: str) -> list[Path]:
-    """Return the two paths that a module of this name can have."""
+    """Return the two possible paths of a module."""
     root, *below = module.split(".")
     path = Path(str(sys.modules[root].__file__)).parent.joinpath(*below)
     return [path / "__init__.py", path.with_suffix(".py")]
@@ -68,7 +68,7 @@ def parsed(module: str) -> ast.Module:
 
 
 def listed(module: str) -> Iterator[tuple[str, str, str]]:
-    """Yield each public name, the module that holds it, and its name there ("" for a module itself)."""
+    """Yield each public name, the module that defines it, and its name in that module ("" for a module)."""
     package = module if _files(module)[0].exists() else module.rpartition(".")[0]
     blocks = [node for node in parsed(module).body if isinstance(node, ast.If)]
     for node in (node for block in blocks for node in block.body):
@@ -76,7 +76,7 @@ def listed(module: str) -> Iterator[tuple[str, str, str]]:
             continue
         home = resolve_name("." * node.level + (node.module or ""), package)
         for alias in node.names:
-            if alias.name == "*":  # all that the other package lists, without importing it
+            if alias.name == "*":  # all names that the other package lists, without importing it
                 yield from ((name, home, name) for name, _, _ in listed(home))
             elif home == package:
                 yield alias.asname or alias.name, f"{package}.{alias.name}", ""

@@ -1,4 +1,4 @@
-"""All anchor rules by name: `fs.anchors.ZScore(3)`. `stats/anchors.py` defines them."""
+"""All anchor rules by name: `fs.anchors.ZScore(3)`. Defined in `stats/anchors.py`."""
 
 from typing import TYPE_CHECKING
 

@@ -1,9 +1,9 @@
-"""Files and directories that are whole or absent: written beside their place, then renamed into it.
+"""Write files and directories atomically: under a temporary name beside the target, then renamed.
 
-A name that ends in `.partial` is never read. A directory is locked while it is written, by a lock of the
-kernel's that dies with its holder: so what a killed writer left behind can be told from what another one is
-writing, and is swept by the next. Files are swept by whoever holds the lock of their run. Windows has no
-locks for directories: there, nothing that a killed writer left behind is swept.
+A name that ends in `.partial` is never read. A directory is locked while it is written. The kernel
+releases the lock when its holder ends, so leftovers of a killed writer can be distinguished from
+directories in use, and the next writer removes them. Leftover files are removed by the process that holds
+the lock of their run. Windows has no locks for directories, so leftovers are kept.
 """
 
 import errno
@@ -24,7 +24,7 @@ from .errors import FloatscopeError, RunError
 _PARTIAL = ".partial"
 _ATTEMPTS = 100
 _TAKEN = (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR)
-# Windows has neither flag, and opens no directories.
+# Windows has neither flag and cannot open directories.
 _DIRECTORY = getattr(os, "O_DIRECTORY", 0)
 _CAN_OPEN_DIRECTORIES = bool(_DIRECTORY)
 
@@ -32,8 +32,8 @@ _CAN_OPEN_DIRECTORIES = bool(_DIRECTORY)
 def unwritable(
     path: Path,
     error: OSError,
-    remedy: str = "Nothing half-written counts and what was finished is kept: make room or mend the path, "
-    "then run it again with --resume.",
+    remedy: str = "Finished work is kept, and partly written files are ignored: free disk space or "
+    "correct the path, then run it again with --resume.",
     kind: type[FloatscopeError] = RunError,
 ) -> FloatscopeError:
     return kind(f"{path} could not be written: {error.strerror or error}", remedy)
@@ -43,20 +43,21 @@ def unwritable(
 
 
 def write(path: Path, data: bytes) -> None:
-    """Write the bytes to the path completely, or leave the path unchanged."""
+    """Write all bytes to the path, or leave the path unchanged."""
     with _write_temporary(path, data) as partial:
         os.replace(partial, path)
         if not _CAN_OPEN_DIRECTORIES:
             return
         handle = os.open(path.parent, os.O_RDONLY)
         try:
-            os.fsync(handle)  # until the folder is synced too, a power cut may undo the rename
+            # a power cut may undo the rename until the directory is synced as well
+            os.fsync(handle)
         finally:
             os.close(handle)
 
 
 def rehearse(path: Path) -> None:
-    """Check that `write` will be able to write, before the work whose result it stores."""
+    """Check that `write` can write to a path, before the result is computed."""
     make_folder(path.parent)
     with _write_temporary(path, b"\n"):
         pass
@@ -64,11 +65,11 @@ def rehearse(path: Path) -> None:
 
 @contextmanager
 def _write_temporary(path: Path, data: bytes) -> Iterator[Path]:
-    """Write the bytes under a name that is never read, and remove them afterwards."""
+    """Write the bytes under a temporary name that is never read, and remove that file afterwards."""
     partial = path.with_name(f".{path.name}.{os.getpid()}{_PARTIAL}")
     try:
         partial.unlink(missing_ok=True)
-        with partial.open("xb") as file:  # a link that lies there under this name is not followed
+        with partial.open("xb") as file:  # "x" does not follow an existing link of this name
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
@@ -76,18 +77,18 @@ def _write_temporary(path: Path, data: bytes) -> Iterator[Path]:
     except OSError as error:
         raise unwritable(path, error) from error
     finally:
-        with suppress(OSError):  # a name too long for a file is too long to be removed
+        with suppress(OSError):  # a name that is too long cannot be removed either
             partial.unlink(missing_ok=True)
 
 
 def write_json(path: Path, value: Any) -> None:
     text = json.dumps(value, ensure_ascii=False, allow_nan=False, indent=1) + "\n"
-    # A lone surrogate has no UTF-8; its backslash spelling is also JSON's.
+    # UTF-8 cannot encode a lone surrogate; its backslash escape is valid JSON.
     write(path, text.encode("utf-8", "backslashreplace"))
 
 
 def sweep(folder: Path, name: str = "*") -> list[str]:
-    """Remove half-written copies that a killed run left, of one file or of all; return the names."""
+    """Remove partly written copies, of one file or of all, that a killed run left; return their names."""
     stale = sorted(path for path in folder.glob(f".{name}.*{_PARTIAL}") if path.is_file())
     for path in stale:
         path.unlink(missing_ok=True)
@@ -102,7 +103,7 @@ def is_partial(path: Path) -> bool:
 
 
 def make_folder(path: Path) -> Path:
-    """Make a directory and its parents; a failure is the error of `unwritable`."""
+    """Make a directory and its parents; raise the error of `unwritable` on failure."""
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -112,9 +113,9 @@ def make_folder(path: Path) -> Path:
 
 @contextmanager
 def placed(path: Path, require_free: Callable[[], None]) -> Iterator[Path]:
-    """Yield an empty directory, and rename it to the path at the end; an error leaves nothing behind.
+    """Yield an empty directory, and rename it to the path at the end. After an error it is removed.
 
-    What is at the path then is replaced where `require_free` does not object.
+    Anything at the path is replaced unless `require_free` raises.
     """
     with folder_beside(path) as partial:
         yield partial
@@ -145,19 +146,20 @@ def folder_beside(path: Path) -> Iterator[Path]:
 
 
 def _place(partial: Path, path: Path, require_free: Callable[[], None]) -> None:
-    """Rename a directory into its place; call `require_free` before each attempt, as others write too."""
+    """Rename a directory to the path; call `require_free` before each attempt."""
     old: Path | None = None
     try:
         for _ in range(_ATTEMPTS):
             try:
-                partial.rename(path)  # refuses a directory that holds something
+                partial.rename(path)  # fails if the target directory is not empty
                 return
             except OSError as error:
                 if error.errno not in _TAKEN:
                     raise
             require_free()
             old = _neighbour(path, ".old")
-            with suppress(FileNotFoundError):  # another writer took it away, to replace it too
+            # another writer has moved it away in order to replace it
+            with suppress(FileNotFoundError):
                 path.rename(old)
         raise OSError(errno.EBUSY, "other processes keep writing to this path")
     except BaseException:
@@ -199,19 +201,19 @@ def make_locked(make: Callable[[], Path]) -> tuple[Path, int | None]:
         handle = _opened(folder)
         if handle is not None and _locked(handle, folder) is not False:
             return folder, handle
-        if handle is not None:  # a sweep took it before it was locked
+        if handle is not None:  # another process removed it before it was locked
             os.close(handle)
     raise OSError(errno.EBUSY, f"no directory in {folder.parent} can be locked")
 
 
 def release(handle: int | None) -> None:
-    """Give up the lock of a directory."""
+    """Release the lock of a directory."""
     if handle is not None:
         os.close(handle)
 
 
 def remove_unlocked(folder: Path, may_remove: Callable[[int], bool]) -> None:
-    """Remove a directory whose owner has ended, if its open handle passes; links are not followed."""
+    """Remove a directory whose owner has ended, if `may_remove` accepts its open handle; follow no links."""
     if (handle := _opened(folder)) is None:
         return
     try:
@@ -222,14 +224,14 @@ def remove_unlocked(folder: Path, may_remove: Callable[[int], bool]) -> None:
 
 
 def _opened(folder: Path) -> int | None:
-    # swept by another process since it was made or listed, or not to be opened
+    # another process has removed the directory since it was made or listed, or it cannot be opened
     with suppress(OSError):
         return os.open(folder, os.O_RDONLY | _DIRECTORY | getattr(os, "O_NOFOLLOW", 0))
     return None
 
 
 def _locked(handle: int, folder: Path) -> bool | None:
-    """Lock a directory, or tell that another process holds it; None: the file system has no such locks."""
+    """Lock a directory; False if another process has locked it, None without locks in the file system."""
     try:
         if not lock_descriptor(handle, blocking=False):
             return False

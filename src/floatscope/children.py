@@ -1,9 +1,10 @@
-"""Child processes: their start, their messages, and their end.
+"""Start child processes, exchange messages with them, and end them.
 
-`ChildProcess` runs a function in another process and exchanges messages with it by threads. `LineProcess`
+`ChildProcess` runs a function in another process and exchanges messages with it in threads. `LineProcess`
 runs a module that answers each line with a line. Neither imports anything from the working directory:
-`python -m`, `python -c` and multiprocessing put it first on the module search path, and a checkpoint or a run
-that somebody sent may hold a `selectors.py`. With PYTHONSAFEPATH set, the interpreter leaves it out.
+`python -m`, `python -c` and multiprocessing put that directory first on the module search path, and a
+downloaded checkpoint or run may contain a `selectors.py`. With PYTHONSAFEPATH set, the interpreter leaves
+the working directory out.
 """
 
 import os
@@ -21,8 +22,9 @@ from queue import SimpleQueue
 from typing import Any
 
 _SAFE_PATH = "PYTHONSAFEPATH"
-_NVIDIA = Path("/dev/nvidiactl")  # exists where a program may find an NVIDIA GPU
-# A process that the kernel cannot end (in a driver, or on a dead disk) is left alone after this time.
+_NVIDIA = Path("/dev/nvidiactl")  # exists if programs can use an NVIDIA GPU
+# After this time a process that the kernel cannot kill (blocked in a driver or on a dead disk) is
+# abandoned.
 _DYING_SECONDS = 10.0
 _environment_lock = threading.Lock()
 
@@ -33,8 +35,8 @@ OnEnd = Callable[[], None]
 class Child:
     """A function that runs in another process or thread, with a pipe to it.
 
-    One thread reads the pipe and another writes it: neither a full pipe nor half a message holds up the
-    caller. `on_message` and `on_end` of `start` are called in the reading thread.
+    One thread reads the pipe and another writes to it, so neither a full pipe nor a partial message
+    blocks the caller. `on_message` and `on_end` of `start` are called in the reading thread.
     """
 
     def __init__(self) -> None:
@@ -42,22 +44,22 @@ class Child:
         self._reader: threading.Thread | None = None
 
     def start(self, on_message: OnMessage, on_end: OnEnd) -> None:
-        """Start the function; `on_end` is called when its end of the pipe is closed."""
+        """Start the function; call `on_end` when its end of the pipe is closed."""
         raise NotImplementedError
 
     def start_in_thread(self, on_message: OnMessage, on_end: OnEnd) -> None:
-        """Start without waiting, which may take seconds; a failed start counts as an end."""
+        """Start the function in a thread, as a start may take seconds; a failed start counts as an end."""
 
         def start() -> None:
             try:
                 self.start(on_message, on_end)
-            except Exception:  # no memory or no room for another process
+            except Exception:  # no memory for another process, or too many processes
                 on_end()
 
         threading.Thread(target=start, daemon=True).start()
 
     def send(self, message: Any) -> None:
-        """Send a message, without waiting for the pipe."""
+        """Queue a message without waiting for the pipe."""
         self._outbox.put(message)
 
     def wait(self) -> int | None:
@@ -87,24 +89,24 @@ class Child:
             writer.join()
 
     def _write(self, pipe: Connection) -> None:
-        with suppress(OSError):  # the other end is closed: the reader reports it
+        with suppress(OSError):  # the other end is closed; the reading thread reports it
             while (message := self._outbox.get()) is not None:
                 pipe.send(message)
 
 
 class ChildProcess(Child):
-    """A function in a process of its own, which dies with this process.
+    """A function in its own process, which is killed when this process ends.
 
     This process is never forked: a forked child of a process that uses threads or a GPU is broken. On Linux
-    without a GPU children are forked from a server that has imported `preload` and runs nothing, so that only
-    the first one waits for imports. Elsewhere each child is a new interpreter. Ctrl-C, which reaches every
-    process of a terminal, is blocked in children.
+    without a GPU children are forked from a server that has imported `preload` and runs nothing, so that
+    only the first child waits for imports. Elsewhere each child is a new interpreter. Ctrl-C, which
+    reaches every process of a terminal, is blocked in children.
 
     Args:
         target (callable): function of a module, called in the child as `target(pipe, *arguments)`.
-        arguments (tuple): its further arguments, which are pickled.
+        arguments (tuple): further arguments of the function, which are pickled.
         preload (str): module that the server imports once, before its first child; "" for no server.
-        environment (mapping): environment variables of the child beside those of this process.
+        environment (mapping): environment variables of the child, in addition to those of this process.
     """
 
     def __init__(
@@ -122,10 +124,10 @@ class ChildProcess(Child):
         self.process: BaseProcess | None = None
 
     def start(self, on_message: OnMessage, on_end: OnEnd) -> None:
-        """Start the process and wait until it runs."""
+        """Start the process and wait until it is running."""
         context = _start_context(self._preload)
         pipe, child_pipe = context.Pipe()
-        # A server's children have the environment in which the server was started.
+        # Children of a server inherit the environment in which the server was started.
         environment = {**os.environ, **self._environment}
         process = context.Process(
             target=_run,
@@ -133,12 +135,13 @@ class ChildProcess(Child):
             daemon=True,
         )
         with _safe_path():
-            resource_tracker.ensure_running()  # its start unblocks SIGINT, so it comes before the block
-        with _blocked_interrupts():  # until the block ends, the driver does not see Ctrl-C either
+            # started before SIGINT is blocked, because its start unblocks SIGINT
+            resource_tracker.ensure_running()
+        with _blocked_interrupts():  # this process does not receive Ctrl-C in this block either
             with _safe_path():
                 process.start()
             self.process = process
-            child_pipe.close()  # so that the pipe ends when the child does
+            child_pipe.close()  # so that the pipe is closed when the child ends
             self._exchange(pipe, on_message, on_end)
         if self._killed:
             self.kill()
@@ -151,14 +154,14 @@ class ChildProcess(Child):
         return self.process.exitcode
 
     def kill(self) -> int | None:
-        """Kill the process and return its exit code. A process that is being started is killed then."""
+        """Kill the process and return its exit code. If it is being started, kill it once it has started."""
         self._killed = True
         if self.process is not None:
             self.process.kill()
         return self.wait()
 
     def close(self) -> None:
-        """Kill the process and free what it held here."""
+        """Kill the process and free its resources in this process."""
         code = self.kill()
         if self._reader is None or self.process is None:
             return
@@ -168,11 +171,11 @@ class ChildProcess(Child):
 
 
 class ChildThread(Child):
-    """A function in a thread of this process; what hangs cannot be ended.
+    """A function in a thread of this process; a hung thread cannot be ended.
 
     Args:
         target (callable): called as `target(pipe, *arguments)`; it closes the pipe when it ends.
-        arguments (tuple): its further arguments.
+        arguments (tuple): further arguments of the function.
     """
 
     def __init__(self, target: Callable[..., None], arguments: tuple[Any, ...]) -> None:
@@ -188,10 +191,10 @@ class ChildThread(Child):
 
 
 class LineProcess:
-    """A module in an interpreter of its own, which answers each line of its input with a line.
+    """A module in its own interpreter, which answers each input line with a line.
 
-    It is started at the first line and after it has ended, knows nothing of the main module, and ends with
-    its input. A forked process starts one of its own.
+    The interpreter is started for the first line, and again after it has ended. It does not import the
+    main module, and ends when its input is closed. A forked process starts its own interpreter.
 
     Args:
         module (str): name of the module, run as `python -m module`.
@@ -204,13 +207,13 @@ class LineProcess:
         self._lock = threading.Lock()
 
     def ask(self, line: bytes) -> bytes:
-        """Send a line and return the line that comes back.
+        """Send a line and return the answer line.
 
         Args:
-            line (bytes): the question, with its newline.
+            line (bytes): the request, with its newline.
 
         Returns:
-            The answer with its newline; nothing if the process ended instead.
+            The answer with its newline; empty if the process ended without an answer.
         """
         with self._lock:
             process = self._started()
@@ -222,7 +225,8 @@ class LineProcess:
                 answer = process.stdout.readline()
             except BrokenPipeError:
                 answer = b""
-            except BaseException:  # Ctrl-C: the answer would be read as that of the next line
+            # such as Ctrl-C: the pending answer would be returned for the next line
+            except BaseException:
                 self.stop()
                 raise
             if not answer.endswith(b"\n"):
@@ -232,19 +236,20 @@ class LineProcess:
 
     def _started(self) -> subprocess.Popen[bytes]:
         if self._process is None or self._owner != os.getpid():
-            path = os.pathsep.join(filter(None, sys.path))  # the packages that this process finds
+            # so that the child finds the same packages
+            path = os.pathsep.join(filter(None, sys.path))
             self._process = subprocess.Popen(
                 self._command,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 env={**os.environ, "PYTHONPATH": path, _SAFE_PATH: "1"},
-                start_new_session=True,  # Ctrl-C is for this process alone
+                start_new_session=True,  # only this process handles Ctrl-C
             )
             self._owner = os.getpid()
         return self._process
 
     def stop(self) -> None:
-        """Kill the process, if this process has started it."""
+        """Kill the interpreter if the current process has started it."""
         if self._process is not None and self._owner == os.getpid():
             self._process.kill()
             self._process.communicate()
@@ -259,7 +264,7 @@ def _start_context(preload: str) -> Any:
     if sys.platform != "linux" or not preload or _NVIDIA.exists():
         return get_context("spawn")
     context = get_context("forkserver")
-    context.set_forkserver_preload([preload])  # has no effect once the server runs
+    context.set_forkserver_preload([preload])  # has no effect once the server is running
     return context
 
 
@@ -280,7 +285,7 @@ def _safe_path() -> Iterator[None]:
 
 @contextmanager
 def _blocked_interrupts() -> Iterator[None]:
-    """Block SIGINT in this thread; processes and threads started inside inherit that."""
+    """Block SIGINT in this thread; processes and threads started inside the block inherit the setting."""
     if not hasattr(signal, "pthread_sigmask"):  # Windows
         yield
         return
@@ -299,7 +304,7 @@ def _run(
 ) -> None:
     """Run the target in the child."""
     if hasattr(signal, "pthread_sigmask"):
-        # a server's child inherits no block
+        # a child of the server does not inherit the blocked signal
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     else:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -310,7 +315,7 @@ def _run(
 
 
 def _die_with_parent() -> None:
-    """End this process when its parent has ended, however it ended."""
+    """Make the kernel kill this process when its parent ends for any reason."""
     parent = parent_process()
     if parent is not None:
         parent.join()

@@ -1,4 +1,4 @@
-"""Errors that say what is wrong and what to do about it.
+"""Errors that state a problem and its remedy.
 
 Every error that a user can cause is a FloatscopeError. The command line prints its text without a
 traceback and exits with the class's exit code. Any other exception that escapes is a bug in Floatscope.
@@ -14,7 +14,7 @@ class FloatscopeError(Exception):
 
     Args:
         problem: what is wrong, and what was expected instead.
-        remedy: what to do about it; empty by default.
+        remedy: how to fix it; empty by default.
     """
 
     exit_code = 1
@@ -43,7 +43,7 @@ class TraceError(FloatscopeError):
 
 
 class CaptureError(FloatscopeError):
-    """A forward with fewer or more attention calls than the model has layers."""
+    """A forward in which the number of attention calls differs from the number of layers."""
 
     exit_code = 5
 
@@ -55,7 +55,7 @@ class RunError(FloatscopeError):
 
 
 def closest(name: str, names: Iterable[str]) -> str | None:
-    """Return the name that is spelled most like a misspelt one, or None if none is close."""
+    """Return the known name closest in spelling to a misspelt name, or None if none is close."""
     by_lower = {candidate.lower(): candidate for candidate in names}
     close = get_close_matches(name.lower()[:100], by_lower, n=1, cutoff=0.7)
     return by_lower[close[0]] if close else None
@@ -68,11 +68,11 @@ def did_you_mean(name: str, names: Iterable[str], spell: Callable[[str], str] = 
 
 
 class OutOfMemory(RunError, MemoryError):
-    """A model or a trace that does not fit into the memory of this machine."""
+    """A model or a trace that exceeds the memory of this machine."""
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Tell whether an error means too little memory; on a CPU torch has no exception class for it."""
+    """Tell whether an error reports a lack of memory; torch has no exception class for that on a CPU."""
     words = str(error).lower()
     return (
         isinstance(error, MemoryError)
@@ -86,18 +86,18 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 @contextmanager
 def enough_memory() -> Iterator[None]:
-    """Turn an out-of-memory error of the CPU into one with a remedy; a GPU's error passes through."""
+    """Turn an out-of-memory error of the CPU into OutOfMemory, with a remedy; pass through a GPU's error."""
     try:
         yield
     except (MemoryError, RuntimeError) as error:
-        # studies then trace fewer prompts together
+        # studies then reduce their batch size
         gpu = type(error).__name__ == "OutOfMemoryError"
         if gpu or isinstance(error, FloatscopeError) or not is_out_of_memory(error):
             raise
         raise OutOfMemory(
             f"out of memory: {' '.join(str(error).split())[:200] or type(error).__name__}",
             "Use a smaller batch_size, a shorter length, fewer statistics (keep=['mass']) or steps, a "
-            "smaller model or dtype='bfloat16'; trace(..., to=PATH) writes each step as it is done.",
+            "smaller model or dtype='bfloat16'; trace(..., to=PATH) writes each step to disk.",
         ) from error
 
 
@@ -105,8 +105,8 @@ def enough_memory() -> Iterator[None]:
 def foreign(kind: type[FloatscopeError], problem: str, remedy: str) -> Iterator[None]:
     """Turn any exception of a library that reads untrusted files into an error of class `kind`.
 
-    Such libraries do not document their exceptions, and those written in Rust may end with a panic, which
-    is not an Exception. Interrupts of this process (Ctrl-C) pass through.
+    Such libraries do not document their exceptions, and libraries written in Rust may panic, which raises
+    no subclass of Exception. Interrupts of this process (Ctrl-C) pass through.
     """
     try:
         yield

@@ -63,7 +63,7 @@ class Model(models.Model):
         chat: whether prompts use the tokenizer's chat template by default.
         grid (Grid): where the blocks of a block model begin: at position 0 or at the answer.
         edits: the interventions in force, filled by their `with` blocks.
-        graphs: whether a GPU may record and replay forwards: True where it pays, "always" or False.
+        graphs: whether a GPU may record and replay forwards: True if that saves time, "always" or False.
     """
 
     def encode(self, prompt: PromptLike) -> Encoded:
@@ -88,7 +88,7 @@ class Model(models.Model):
     def generate(
         self, prompts: Any, sampler: AnySampler | None = None, **options: Unpack[DecodeKeywords]
     ) -> Decoding | list[Decoding]:
-        """Decode without recording. The tokens are the same as with `trace`.
+        """Decode without recording attention. The tokens are the same as with `trace`.
 
         Args:
             prompts: text, a Prompt or token ids; a list of them returns a list of decodings.
@@ -139,9 +139,10 @@ class Model(models.Model):
             sampler: decoding rule; by default Confidence() for a diffusion model and Autoregressive() for
                 a causal one.
             keep: names of the statistics to record, from `floatscope.statistics.STATISTICS`. By default
-                all that are not kept on request only ("head_mean", "entropy_mean", "massive", "lens",
-                "kv_drift" and "experts" are).
-            layers, heads, steps: which to record, as a number, a slice or a sequence; all by default.
+                all except those recorded on request only ("head_mean", "entropy_mean", "massive", "lens",
+                "kv_drift" and "experts").
+            layers, heads, steps: layers, heads and steps to record, as a number, a slice or a sequence;
+                all by default.
             groups: groups of queries with separate column sums: "coarse" (prompt, masked,
                 revealed; the default) or "regions".
             top: number of strongest keys to record for the row that predicted each revealed position,
@@ -152,8 +153,8 @@ class Model(models.Model):
             cache: which keys and values to reuse between steps. "exact" keeps those of finished blocks,
                 which gives the same tokens and statistics for the cost of one block per step. "auto"
                 (default) is "exact" for block models without interventions or guidance, else None. None
-                forwards the whole canvas at every step. "prefix", "dual" and "dkv" are approximations for
-                bidirectional models; "dkv:8" refreshes every 8 steps. A causal model always uses its
+                recomputes the whole canvas at every step. "prefix", "dual" and "dkv" are approximations
+                for bidirectional models; "dkv:8" refreshes every 8 steps. A causal model always uses its
                 exact cache.
             to: path to write the trace to, or one path per prompt. Each step is written when it is done,
                 so that only a few steps are in memory; the returned trace reads from the path. If the
@@ -194,7 +195,7 @@ class Model(models.Model):
     ) -> Trace:
         """Run one forward over a finished sequence and return a trace with one step.
 
-        This is how papers measure that do not look at denoising steps. Nothing changes in the step.
+        Papers that ignore denoising steps measure attention in this way. No token changes in the step.
 
         Args:
             finished: a trace or a decoding, whose prompt and answer are read together, or any prompt.
@@ -213,7 +214,7 @@ class Model(models.Model):
         return reading(self, prompt, ids, TraceOptions(**options))
 
     def read_states(self, trace: Trace, **options: Unpack[TraceKeywords]) -> Trace:
-        """Read five states of a decoding again, so that they can be compared over the same rows.
+        """Read five states of a decoding again, so that their attention can be compared over the same rows.
 
         The states are the start, ¼, ½ and ¾ of the content, and the last step at which 8 rows are still
         masked (fewer if the answer is too short). Each is one forward. Rows are grouped by how long they
@@ -235,14 +236,14 @@ class Model(models.Model):
     ) -> xr.DataArray:
         """Compute the attention matrix A_ij of chosen heads at one step of a trace.
 
-        This is one forward over the step's canvas. Rows of a cached decoding are the same without a
-        cache. Only for the model that made the trace, without interventions.
+        Runs one forward over the step's canvas, without a cache; for a cached decoding the rows are the
+        same. Works only with the model that made the trace, without interventions.
 
         Args:
             trace: a trace made by this model.
             step: step of the trace, from 0.
-            layer, head: which to compute, as a number, a slice or a sequence; all by default. A single
-                number drops the dimension.
+            layer, head: layers and heads to compute, as a number, a slice or a sequence; all by default.
+                A single number drops the dimension.
 
         Returns:
             An array with dimensions layer, head, query, key. Each row sums to 1. The coordinates `token`
@@ -270,7 +271,7 @@ class Model(models.Model):
         Args:
             prompts, sampler, batch_size, progress: as for `trace`.
             out: directory to create. It appears only when it is complete.
-            layers, steps: which to write, as a number, a slice or a sequence; all by default.
+            layers, steps: layers and steps to write, as a number, a slice or a sequence; all by default.
             positions: "prompt", "answer", "masked" or "revealed" (at that step), or position numbers
                 counted over prompt and answer; all by default.
             dtype: "float32", "float16" or "bfloat16"; "auto" (default) is the model's own.
@@ -294,7 +295,7 @@ class Model(models.Model):
             return []
         if self.tokenizer is None:
             raise UsageError(
-                "an answer in words needs a tokenizer", "Load the model with tokenizer=…."
+                "an answer given as text needs a tokenizer", "Load the model with tokenizer=…."
             )
         return list(self.tokenizer.encode(answer, add_special_tokens=False))
 
@@ -374,7 +375,7 @@ def _paths(to: str | Path | Sequence[str | Path], n: int, several: bool) -> list
         paths = [] if isinstance(to, str | Path) else [Path(path) for path in to]
         if len(paths) != n or len(set(paths)) != n:
             raise UsageError(
-                f"to = {to!r} for {n} prompts", "Give as many paths as prompts, each another one."
+                f"to = {to!r} for {n} prompts", "Give one path per prompt, all different."
             )
         return paths
     if not isinstance(to, str | Path):
@@ -382,7 +383,7 @@ def _paths(to: str | Path | Sequence[str | Path], n: int, several: bool) -> list
     return [Path(to)]
 
 
-_AUTO = {"dtype": "auto"}  # arguments that leave it to the text
+_AUTO = {"dtype": "auto"}  # values of arguments that do not override the text
 
 
 def load(
@@ -426,9 +427,9 @@ def load(
         grid: blocks begin at position 0 ("start") or at the answer ("padded"); the family's by default.
         revision: branch, tag or commit of a hub id.
         weights: "trained" (default), or "permuted" for an untrained control: the entries of every weight
-            matrix are shuffled, so that architecture and norms stay and nothing learned is left. A loaded
-            network is copied first.
-        seed: seed of the permutation, default 0; each seed is another control.
+            matrix are shuffled, which keeps architecture and norms and destroys everything learned. A
+            loaded network is copied first.
+        seed: seed of the permutation, default 0; each seed gives another control.
         check: run the self-check, True by default.
 
     Returns:
@@ -441,7 +442,7 @@ def load(
         ```
     """
     options = {key: value for key, value in locals().items() if key != "check"}
-    ModelSpec("anywhere", name=name)  # refuses what is no name
+    ModelSpec("anywhere", name=name)  # refuses an invalid name
     if isinstance(where, str | ModelSpec):
         spec = ModelSpec.from_value(where)
         stated = {k: v for k, v in spec.settings.items() if options[k] in (None, _AUTO.get(k))}

@@ -1,9 +1,9 @@
 """Registries of measures, samplers, interventions, families and studies, by name.
 
-Each kind has one Registry, held by its base class. The library of a kind offers its names, which are
-imported when they are used; `register` adds a user's. A user's code comes from a module that the user
-names (`load_plugin`) or from an installed package with the entry point group `floatscope`, never from a
-checkpoint, a trace or a run directory.
+Each kind has one Registry, an attribute of its base class. The library of a kind lists its names, which
+are imported when they are used; `register` adds a user's object. User code comes from a module that the
+user names (`load_plugin`) or from an installed package with the entry point group `floatscope`, never
+from a checkpoint, a trace or a run directory.
 """
 
 import re
@@ -21,11 +21,11 @@ from .errors import UsageError, did_you_mean
 
 T = TypeVar("T")
 V = TypeVar("V")
-GROUP = "floatscope"  # of entry points
+GROUP = "floatscope"  # group of entry points
 
 
 class Registry(Mapping[str, V], Generic[V]):
-    """Objects of one kind by the name that a user types, in the order in which lists show them."""
+    """Objects of one kind by the name that a user types, in display order."""
 
     def __init__(
         self, kind: str, library: str, make: Callable[[Any], V] = lambda value: value
@@ -44,35 +44,35 @@ class Registry(Mapping[str, V], Generic[V]):
     ) -> None:
         """Register attributes of a package.
 
-        `called` gives the registered name where it differs from the attribute.
+        `called` maps an attribute to its registered name if the two differ.
         """
         for attribute in attributes:
             self._builtin[(called or {}).get(attribute) or dashed(attribute)] = package, attribute
 
     def add(self, value: Any) -> None:
-        """Add a user's object. It replaces an earlier one of the same name, but none of the package's."""
-        import_module(self._library)  # so that its names are known to be taken
+        """Add a user's object. It may replace a user's earlier object of that name, but no built-in one."""
+        import_module(self._library)  # so that all built-in names are known
         name = getattr(value, "name", None)
         name = name.lower() if isinstance(name, str) else dashed(value.__name__)
         if name in self._builtin:
             raise UsageError(
-                f"{name!r} is already a {self.kind} of Floatscope", "Give yours another name."
+                f"{name!r} is already a {self.kind} of Floatscope", "Choose another name."
             )
         self._added[name] = value
 
     @property
     def builtin(self) -> list[str]:
-        """The package's names, without those that a user or an installed package added."""
+        """The built-in names, without those added by users or installed packages."""
         import_module(self._library)
         return list(self._builtin)
 
     def named(self, name: str) -> V:
-        """Return the object of this name; an unknown name is an error that lists the names."""
+        """Return the object with this name; raise UsageError, which lists the names, for an unknown name."""
         self.require(name)
         return self[name]
 
     def require(self, name: str) -> None:
-        """Refuse an unknown name, without importing anything."""
+        """Raise UsageError for an unknown name, without importing anything."""
         if name not in self:
             remedy = f"{did_you_mean(name, self)} There are: {', '.join(self)}.".strip()
             raise UsageError(f"no {self.kind} {name!r:.80}", remedy)
@@ -95,12 +95,12 @@ class Registry(Mapping[str, V], Generic[V]):
         return len([*iter(self)])
 
     def home(self, name: str) -> tuple[str, str] | None:
-        """Return package and attribute of one of the package's names, without importing it."""
+        """Return the package and attribute of a built-in name, without importing it."""
         import_module(self._library)
         return self._builtin.get(name)
 
 
-# One for each kind; the base class of the kind carries it.
+# One registry per kind, stored on the base class of the kind.
 FAMILIES: Registry[Any] = Registry("family", "floatscope.models.families")
 SAMPLERS: Registry[type] = Registry("sampler", "floatscope.decode.samplers")
 INTERVENTIONS: Registry[Any] = Registry("intervention", "floatscope.interventions.library")
@@ -109,7 +109,7 @@ STUDIES: Registry[Any] = Registry("study", "floatscope.studies.library", lambda 
 
 
 class Configured:
-    """Base of settings dataclasses: a misspelt setting is refused, and the error names the right one."""
+    """Base of settings dataclasses; the error for an unknown setting suggests the closest name."""
 
     def __new__(cls, *args: Any, **settings: Any) -> Any:
         if is_dataclass(cls):
@@ -124,12 +124,12 @@ class Configured:
 
 
 def dashed(name: str) -> str:
-    """Return a class name as the command line spells it: MaskColumns → mask-columns."""
+    """Convert a class name to its command-line form: MaskColumns → mask-columns."""
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "-", name).lower()
 
 
 def described(spec: Any, always: tuple[str, ...] = ()) -> str:
-    """Write a dataclass as a Python call: the fields in `always`, and those that are not the default."""
+    """Format a dataclass as a Python call: the fields in `always` and those that are not the default."""
     arguments = [
         f"{f.name}={getattr(spec, f.name)!r}"
         for f in fields(spec)
@@ -172,13 +172,13 @@ def register(extension: T) -> T:
 
 
 def placed(where: str) -> str:
-    """Return a plugin's name as another process can import it: a file by its absolute path."""
+    """Return a plugin's name in a form that other processes can import: a file as its absolute path."""
     path = Path(where).expanduser()
     return str(path.resolve()) if path.suffix == ".py" else where
 
 
 def load_plugin(where: str) -> None:
-    """Import a user's module, so that what it registers is available.
+    """Import a user's module, which registers its objects.
 
     Args:
         where: name of an importable module, or path of a .py file.
@@ -196,18 +196,19 @@ def load_plugin(where: str) -> None:
         spec.loader.exec_module(module)
     except UsageError:
         raise
-    except Exception as error:  # whatever a user's file may raise
+    except Exception as error:  # user code may raise anything
         raise UsageError(
             f"the plugin {where} cannot be imported: {type(error).__name__}: {error}",
-            "Give a .py file, or a module that Python finds.",
+            "Give a .py file, or the name of an importable module.",
         ) from error
 
 
-_points = iter(entry_points(group=GROUP))  # each once, also where a plugin looks up names itself
+# an iterator, so that each plugin is imported once even if a plugin looks up names
+_points = iter(entry_points(group=GROUP))
 
 
 def _installed() -> None:
-    """Import the plugins of installed packages; warn about a broken one and go on."""
+    """Import the plugins of installed packages; warn about plugins that fail, and continue."""
     for point in _points:
         try:
             point.load()

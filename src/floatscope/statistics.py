@@ -1,6 +1,6 @@
 """The statistics that a trace can keep: one table for recorder, store, `keep=` and documentation.
 
-A statistic is a row of STATISTICS: its name in `keep=` and the arrays that it puts into a trace.
+A statistic is a row of STATISTICS: its name in `keep=` and the arrays that it adds to a trace.
 `fs.register(Statistic(...))` adds a row with its own function. This module does not import torch, so
 traces can be read without it.
 """
@@ -16,13 +16,13 @@ from .registry import Registry
 
 
 class Join(Enum):
-    """How the rows of later forwards of a cached decoding join an array's earlier values.
+    """How rows of later forwards in a cached decoding are combined with an array's earlier values.
 
     `SUM` adds sums over rows, `ROWS` appends one value per row, `LATEST` replaces the value.
     """
 
-    SUM = "sums over rows: those of earlier rows are added"
-    ROWS = "a value for each row: those of earlier rows stay"
+    SUM = "sums over rows; the sums of earlier rows are added"
+    ROWS = "one value per row; the values of earlier rows are kept"
     LATEST = "the latest forward's"
 
 
@@ -34,14 +34,14 @@ class Array:
         name: name of the variable in a trace.
         dims: dimensions, from group, layer, head, key, query, source, target and choice; a trace puts
             "step" before them.
-        join: how the rows of later forwards join earlier values, if a cache keeps earlier rows; a value
-            per row by default.
-        over: what stored sums are divided by: an earlier array of the statistic, such as "viewers" (the
-            number of queries that see a key), or "source" (the number of rows of the source region). None
-            (default) divides by nothing.
+        join: how rows of later forwards are combined with earlier values if a cache keeps earlier rows;
+            one value per row by default.
+        over: divisor of stored sums: an earlier array of the statistic, such as "viewers" (the number of
+            queries that see a key), or "source" (the number of rows of the source region). None (default)
+            divides by nothing.
         dtype: dtype in a trace; None (default) is the trace's own.
-        stored: False for a count that is used only to divide other arrays.
-        predicted: True for values of the predicted positions only, and not of all positions.
+        stored: False for a count that is only used as a divisor of other arrays.
+        predicted: True if the array has values for the predicted positions only.
     """
 
     name: str
@@ -54,7 +54,7 @@ class Array:
 
     @property
     def by_position(self) -> bool:
-        """Whether the last dimension counts positions, of which later steps may have more."""
+        """Whether the last dimension is positions, whose number may grow in later steps."""
         return self.dims[-1] in ("key", "query")
 
     @property
@@ -75,12 +75,12 @@ Compute = Callable[[Any, Any], Mapping[str, Any]]
 
 @dataclass(frozen=True)
 class Statistic:
-    """A row of the table of statistics.
+    """A statistic that a trace can keep: one row of the table.
 
     Attributes:
         name: name in `keep=`.
         about: description for users.
-        arrays: arrays that it puts into a trace.
+        arrays: arrays that it adds to a trace.
         on_request: kept only if named, because it is expensive or rarely needed. False by default.
         needs_weights: computed from the attention weights, in passes that all such statistics share.
             False by default.
@@ -98,15 +98,15 @@ class Statistic:
 
 
 class Table(Registry[Statistic]):
-    """Statistics by name, in the order in which lists show them."""
+    """Statistics by name, in display order."""
 
     def __init__(self, rows: Iterable[Statistic]) -> None:
         super().__init__("statistic", __name__)
         self._rows = {row.name: row for row in rows}
-        self.version = 0  # how often statistics have been added or removed
+        self.version = 0  # number of times that statistics were added or removed
 
     def add(self, statistic: Statistic) -> None:
-        """Add a user's statistic. It replaces an earlier one of the same name, but no built-in one."""
+        """Add a user's statistic. It may replace a user's earlier one of that name, but no built-in one."""
         if statistic.compute is None:
             raise UsageError(
                 f"statistic {statistic.name!r} has no function", "Give compute=f(view, call)."
@@ -114,7 +114,7 @@ class Table(Registry[Statistic]):
         if statistic.needs_weights:
             raise UsageError(
                 f"statistic {statistic.name!r} asks for attention weights",
-                "Compute what it needs of view.query and view.key; weights are never in memory at once.",
+                "Compute it from view.query and view.key; the full weights are never in memory.",
             )
         array_names = {array.name for name in self.builtin for array in self._rows[name].arrays}
         clash = {statistic.name} & {*self.builtin} or {
@@ -130,7 +130,7 @@ class Table(Registry[Statistic]):
 
     @property
     def builtin(self) -> list[str]:
-        """The package's statistics, without those of users."""
+        """The built-in statistics, without those added by users."""
         return [name for name, row in self._rows.items() if row.compute is None]
 
     def remove(self, name: str) -> None:
@@ -244,13 +244,13 @@ STATISTICS = Table(
         Statistic(
             "rows",
             "the strongest keys of each position at the step it was revealed",
-            (),  # by event, not by step: `recording/kept.py`
+            (),  # stored by reveal, not by step: see `recording/kept.py`
             needs_weights=True,
         ),
         Statistic(
             "massive",
             "each position's largest residual channel over its median one, and which it is",
-            # The ratio may be larger than float16 holds.
+            # The ratio may exceed the range of float16.
             (
                 Array("massive", _KEYS, dtype="float32"),
                 Array("massive_channel", _KEYS, dtype="int32"),

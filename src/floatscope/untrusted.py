@@ -1,9 +1,9 @@
-"""Read files that somebody else wrote: regular files only, with limits on size, depth and types.
+"""Read untrusted files: regular files only, with limits on size, depth and types.
 
-A run, a trace, an adapter or a checkpoint may come from a stranger. Everything that is read from its JSON
-files passes through here: a FIFO or a device is refused before it is opened for long, a file is read up to
-a limit, and what it holds is checked before it is used. Every fault is an Unreadable; the caller turns it
-into its own error with the path in front.
+A run, a trace, an adapter or a checkpoint may come from a stranger. All of its JSON files are read by
+this module: a FIFO or a device is refused without blocking, files are read up to a limit, and their
+contents are checked before use. Every fault raises Unreadable; the caller turns it into its own error
+with the path in front.
 """
 
 import errno
@@ -18,9 +18,10 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-LIMIT = 32 << 20  # bytes of a JSON file; the manifest of 200,000 shards has 25 MB
-DEPTH = 64  # of lists and objects in each other; files written by Floatscope have fewer than 12
-# Arrays may be this many times larger than the compressed files that hold them; below FREE bytes any ratio.
+LIMIT = 32 << 20  # bytes per JSON file; the manifest of 200,000 shards has 25 MB
+DEPTH = 64  # nesting of lists and objects; below 12 in files written by Floatscope
+# Arrays may be RATIO times larger than the compressed files that contain them; below FREE bytes any ratio
+# is allowed.
 RATIO, FREE = 200, 512 << 20
 
 
@@ -33,20 +34,20 @@ class Unreadable(ValueError):
 
 
 class DuplicateField(dict[str, Any]):
-    """An object that names a field more than once."""
+    """A JSON object with a repeated field."""
 
     field = ""
 
 
 # Files
 
-# Without blocking, where systems have that: to open a FIFO would wait for a writer.
+# Non-blocking where the system supports it: otherwise opening a FIFO would wait for a writer.
 _READING = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
 
 
 @contextmanager
 def opened(path: Path | str) -> Iterator[BufferedReader]:
-    """Open a regular file for reading. FileNotFoundError passes; whatever else is wrong is Unreadable."""
+    """Open a regular file for reading. Raises FileNotFoundError, or Unreadable for any other fault."""
     try:
         handle = os.open(path, _READING)
         with os.fdopen(handle, "rb") as file:
@@ -64,7 +65,7 @@ def opened(path: Path | str) -> Iterator[BufferedReader]:
 def read_bytes(path: Path | str, limit: int = LIMIT) -> bytes:
     """Read a regular file of at most `limit` bytes."""
     with opened(path) as file:
-        # A file may grow while it is read. `read` reserves as much memory as it is asked for.
+        # A file may grow while it is read, and `read` allocates the requested size at once.
         size = os.fstat(file.fileno()).st_size
         if size <= limit:
             data = file.read(size + 1)
@@ -76,7 +77,7 @@ def read_bytes(path: Path | str, limit: int = LIMIT) -> bytes:
 
 
 def read_lines(path: Path | str, limit: int = 1 << 20) -> Iterator[bytes]:
-    """Read a regular file line by line; lines of more than `limit` bytes are passed over."""
+    """Read a regular file line by line; skip lines of more than `limit` bytes."""
     with opened(path) as file:
         while line := file.readline(limit):
             if len(line) < limit or line.endswith(b"\n"):
@@ -87,12 +88,12 @@ def read_lines(path: Path | str, limit: int = 1 << 20) -> Iterator[bytes]:
 
 
 def open_to_append(path: Path | str) -> FileIO:
-    """Open or make a regular file in a directory that others may write to; OSError if it is no regular file.
+    """Open or create a regular file in a directory that others can write to; OSError for any other file.
 
-    Links are not followed: one called as a log is could lead to any file of the user's.
+    Links are not followed: a link with the name of a log could point to any file of the user.
     """
     if os.path.islink(path):
-        raise OSError(errno.ELOOP, "it is a link, and may lead anywhere")
+        raise OSError(errno.ELOOP, "it is a link, which is not followed")
     flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0)
     flags |= getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
     file = FileIO(os.open(path, flags, 0o666), "a+")
@@ -103,17 +104,17 @@ def open_to_append(path: Path | str) -> FileIO:
 
 
 def append(path: Path | str, line: bytes) -> None:
-    """Add a line to such a file."""
+    """Append a line to a regular file, opened by `open_to_append`."""
     with open_to_append(path) as file:
         if file.seek(0, os.SEEK_END):
             file.seek(-1, os.SEEK_END)
-            if file.read(1) != b"\n":  # a kill or a full disk cut the last line short
+            if file.read(1) != b"\n":  # the last line is incomplete, after a kill or on a full disk
                 line = b"\n" + line
         file.write(line)
 
 
 def read_object(path: Path | str, limit: int = LIMIT) -> dict[str, Any]:
-    """Read a file that holds one JSON object."""
+    """Read a file that contains one JSON object."""
     return parse_object(read_bytes(path, limit))
 
 
@@ -121,7 +122,7 @@ def exists(path: Path | str) -> bool:
     """Return whether the path exists; False if the text is not a valid path."""
     try:
         return Path(path).expanduser().exists()
-    except (OSError, ValueError, RuntimeError):  # RuntimeError: ~ of a user who does not exist
+    except (OSError, ValueError, RuntimeError):  # RuntimeError: ~ with an unknown user
         return False
 
 
@@ -134,7 +135,7 @@ def encodable(text: str) -> str:
 
 
 def parse(raw: bytes) -> Any:
-    """Parse the bytes, or raise Unreadable. `check` tells whether a record may be used."""
+    """Parse JSON, or raise Unreadable. Call `check` before using the result."""
     try:
         return json.loads(raw.decode("utf-8"), object_pairs_hook=_object)
     except UnicodeDecodeError as error:
@@ -143,7 +144,7 @@ def parse(raw: bytes) -> Any:
     except json.JSONDecodeError as error:
         raise Unreadable(
             f"is not JSON: {error.msg} at column {error.colno}",
-            "Repair it: one whole JSON object per line, or one JSON document per file.",
+            "Repair it: one complete JSON object per line, or one JSON document per file.",
             error.lineno,
         ) from None
     except ValueError:
@@ -164,10 +165,10 @@ def parse_object(raw: bytes) -> dict[str, Any]:
 
 
 def require_modest(data: Any, size: int) -> None:
-    """Refuse data deeper than DEPTH, or with more lists and objects than its file had bytes.
+    """Refuse data nested deeper than DEPTH, or with more lists and objects than its file has bytes.
 
-    The second is for YAML, whose aliases put one list into many places: written out, a short file may
-    hold more than a machine does.
+    The second limit is for YAML, whose aliases repeat a list: expanded, a short file can exceed a
+    machine's memory.
     """
     level, count = [data], 1
     for _ in range(DEPTH):
@@ -180,14 +181,16 @@ def require_modest(data: Any, size: int) -> None:
         level = list(islice(inner, size))
         count += len(level)
         if count > size:
-            raise Unreadable("holds more than its size allows: aliases of aliases", "Write it out.")
+            raise Unreadable(
+                "expands to more than its size allows, by aliases of aliases", "Write it out."
+            )
         if not level:
             return
     raise Unreadable(f"is nested deeper than {DEPTH} levels", "Flatten it.")
 
 
 def require_fields(data: Mapping[str, Any], types: Mapping[str, type | tuple[type, ...]]) -> None:
-    """Refuse an object without one of these fields, or with another type in it; a dot separates levels."""
+    """Refuse an object if one of these fields is missing or has another type; a dot separates levels."""
     for name, expected in types.items():
         value: Any = data
         for part in name.split("."):
@@ -218,7 +221,7 @@ _NAMES = {
 
 
 def require_ratio(declared: int, stored: int) -> None:
-    """Refuse arrays that are larger than files of `stored` bytes can honestly hold."""
+    """Refuse arrays that are implausibly large for files of `stored` bytes."""
     if declared > FREE + RATIO * stored:
         raise Unreadable(
             f"declares arrays of {declared / 1e6:,.0f} MB in files of {stored / 1e6:,.3g} MB"
@@ -227,7 +230,8 @@ def require_ratio(declared: int, stored: int) -> None:
 
 def check(data: Any) -> None:
     """Refuse duplicate fields and text that is not valid Unicode, at any depth."""
-    pending = [data]  # a list, not calls: data may be nested deeper than calls may
+    # a stack instead of recursion, because data may be nested deeper than Python's recursion limit
+    pending = [data]
     while pending:
         node = pending.pop()
         if isinstance(node, DuplicateField):

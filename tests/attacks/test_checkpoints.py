@@ -103,11 +103,11 @@ def test_an_adapter_beside_a_checkpoint_is_refused_unless_it_is_named(
     path, adapter = with_adapter
     monkeypatch.setattr("transformers.integrations.peft.is_peft_available", lambda: peft)
     for options in ({}, {"adapter": adapter}):
-        with pytest.raises(fs.ModelError, match="holds an adapter beside its weights") as caught:
+        with pytest.raises(fs.ModelError, match="contains an adapter beside its weights") as caught:
             fs.load(path, **options)
         assert f"adapter={str(path)!r}" in caught.value.remedy
         spec = ModelSpec(str(path), **{k: str(v) for k, v in options.items()})
-        with pytest.raises(fs.ModelError, match="holds an adapter beside its weights"):
+        with pytest.raises(fs.ModelError, match="contains an adapter beside its weights"):
             outlined(spec)
     merged = fs.load(checkpoints["Llama"], adapter=adapter).fingerprint
     assert fs.load(path, adapter=path).fingerprint == merged
@@ -133,7 +133,7 @@ def test_a_config_cannot_choose_the_file_of_the_weights(checkpoint, llama, name)
 def test_weights_under_other_names_are_refused(checkpoint):
     path = checkpoint("Llama")
     (path / "model.safetensors").rename(path / "shard-00000-model-00001-of-00001.safetensors")
-    with pytest.raises(fs.ModelError, match=r"holds neither model\.safetensors nor"):
+    with pytest.raises(fs.ModelError, match=r"contains neither model\.safetensors nor"):
         fs.load(path)
 
 
@@ -157,7 +157,7 @@ def test_an_index_stays_inside_and_names_no_pickle(checkpoints, tmp_path, name):
         fs.load(path)
 
 
-NO_MAP = "does not say which file holds what"
+NO_MAP = "does not map tensors to files"
 
 
 @pytest.mark.parametrize(
@@ -187,7 +187,7 @@ def test_a_diffusion_model_that_calls_itself_llama(checkpoint):
     path = checkpoint("Llama")
     theirs = {"AutoModelForCausalLM": "modeling_floaty.FloatyModel"}
     change(path / "config.json", auto_map=theirs, mask_token_id=tiny.MASK)
-    with pytest.raises(fs.ModelError, match=r"brings modeling_floaty\.FloatyModel and a mask"):
+    with pytest.raises(fs.ModelError, match=r"the class modeling_floaty\.FloatyModel and a mask"):
         fs.load(path)
     assert not fs.load(path, direction="causal").is_diffusion
     assert fs.load(path, direction="bidirectional", mask_id=tiny.MASK).is_diffusion

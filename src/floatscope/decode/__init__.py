@@ -1,4 +1,4 @@
-"""Decoding: a model fills a canvas step by step, by the rule of a sampler."""
+"""Decoding: fill a canvas step by step with a model and a sampler."""
 
 from typing import TYPE_CHECKING
 

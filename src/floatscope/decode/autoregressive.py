@@ -37,13 +37,13 @@ def continue_text(
     ended = [""] * len(prompts)
     sure: list[Tensor] = []
     fresh, state = canvas, None
-    latest: PendingCopy | None = None  # the token before, if end tokens are checked
+    latest: PendingCopy | None = None  # the previous token, if end tokens are checked
     check_ends = sampler.stop_at_eos and bool(model.end_ids)
 
     def note(token: PendingCopy | None) -> bool:
         """Record which prompts end with this token, and return whether all have ended.
 
-        This waits for the device only if end tokens stop a decoding.
+        Waits for the device only if end tokens can stop the decoding.
         """
         for b, chosen in enumerate([-1] * len(ended) if token is None else token.wait().tolist()):
             if not ended[b]:
@@ -65,8 +65,9 @@ def continue_text(
                 new=new,
                 visible=_next(model, state, forwards.room(size, state), size),
             )
-            # Where forwards follow without Python between them, a look would make the device wait for the
-            # next: it comes when that is on its way, which at the end is one too many.
+            # If forwards follow one another without Python between them, checking for end tokens here
+            # would delay the next forward. Then the check comes after that launch, at the cost of one
+            # extra forward at the end.
             late = state.visible.row_columns is not None and not model.edits and watcher.trims()
             if not late and step and note(latest):
                 break
@@ -108,11 +109,12 @@ def continue_text(
 
 
 def _next(model: Model, before: State | None, room: int | None, size: int) -> Visibility | None:
-    """Extend the visibility by one row; None for the first forward."""
+    """Return the visibility extended by one row; None for the first forward."""
     if before is None:
         return None
     visible = model.visibility(1, size, before.visible.padding, room=room)
-    visible.__dict__["padded"] = before.visible.padded  # asking again would wait for the device
+    # known from before; computing it would wait for the device
+    visible.__dict__["padded"] = before.visible.padded
     return visible
 
 

@@ -1,8 +1,8 @@
-"""An exact cache for block models: the keys and values of finished blocks, which no later block can change.
+"""An exact cache for block models: it stores keys and values of finished blocks, which cannot change.
 
 The first step of a block forwards the finished block before it together with the new block. The finished
-block does not see the new one, so its stored keys are exact. A step costs the rows of the block being
-decided; the first step of a block also costs the rows of the block before it. In a batch, columns are
+block does not see the new one, so its stored keys are exact. A step computes the rows of the block being
+decided; the first step of a block also computes the rows of the block before it. In a batch, columns are
 stored once they are finished for every prompt.
 """
 

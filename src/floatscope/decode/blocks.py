@@ -1,6 +1,6 @@
-"""The blocks of a decoding, and how steps are divided over them. Nothing runs here.
+"""Divide an answer into blocks and the steps among the blocks. No model is run.
 
-A block model brings its own grid, and every sampler decodes on it. For any other model the sampler
+A block model has its own grid of blocks, which every sampler uses. For any other model the sampler
 divides the answer into blocks of `block_length`.
 """
 
@@ -18,7 +18,7 @@ class Span(NamedTuple):
     """One block, in positions of prompt and answer. Its first positions may belong to the prompt."""
 
     start: int  # where the block begins
-    first: int  # the first position that is decided
+    first: int  # first position that is decided
     stop: int
 
     @property
@@ -50,11 +50,11 @@ def divided(sampler: Sampler, blocks: Sequence[Span]) -> list[int]:
     if steps < len(blocks):
         raise UsageError(
             f"{type(sampler).__name__}: {steps} steps for {len(blocks)} blocks",
-            "Every block takes a step at least: use more steps or longer blocks.",
+            "Every block takes at least one step: use more steps or longer blocks.",
         )
     shares = []
     for n_after, block in zip(range(len(blocks) - 1, -1, -1), blocks, strict=True):
-        # one is left for each that follows
+        # leave one step for each later block
         share = min(-(-block.width * steps // places), steps - n_after)
         shares.append(share)
         steps, places = steps - share, places - block.width
@@ -66,5 +66,6 @@ def max_steps(model: ModelFacts, sampler: Sampler | Autoregressive) -> int:
     if isinstance(sampler, Autoregressive):
         return sampler.n_steps
     width = model.block or sampler.block_length
-    blocks = 1 if width is None else -(-sampler.length // width) + 1  # a prompt may end inside one
+    # + 1, because a prompt may end inside a block
+    blocks = 1 if width is None else -(-sampler.length // width) + 1
     return sampler.max_steps(min(blocks, sampler.length))

@@ -28,7 +28,8 @@ def bound(
     size = len(target)
     exhaustive = 2**size - 1 <= samples
     masks = every_mask(size) if exhaustive else drawn_masks(size, samples, generator)
-    different, inverse = masks.unique(dim=0, return_inverse=True)  # a drawn mask may come twice
+    # the same mask may be drawn twice
+    different, inverse = masks.unique(dim=0, return_inverse=True)
     scores = []
     for batch in different.to(model.device).split(batch_size):
         targets = torch.tensor(target, device=model.device).expand(len(batch), -1)
@@ -64,7 +65,7 @@ def _estimate(
 ) -> tuple[float, float]:
     """Return mean and standard error, stratified by the number of masked positions where possible.
 
-    Strata are used if each number of masked positions came up at least twice.
+    Strata are used if each number of masked positions was drawn at least twice.
     """
     strata = [score[count == c] for c in range(1, size + 1)]
     if min(map(len, strata)) < 2:

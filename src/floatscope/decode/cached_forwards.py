@@ -1,9 +1,9 @@
 """The forwards of a decoding with an exact KV cache: each forward computes only the new rows.
 
-The forward of the prompt is launched with a cache that grows. On a GPU the cache is then replaced by one
-of fixed size, so that all later forwards have the same shape. They are recorded and replayed
-(`replay.py`), or launched with the same kernels where recording does not pay or is impossible; the
-numbers are the same. Where a cache of fixed size cannot be used, and on a CPU, every forward is launched
+The forward of the prompt is launched with a growing cache. On a GPU that cache is then replaced by a
+cache of fixed size, so that all later forwards have the same shape. These forwards are recorded and
+replayed (`replay.py`), or launched with the same kernels if recording is impossible or takes longer; the
+results are the same. On a CPU, and if a cache of fixed size cannot be used, every forward is launched
 with the growing cache.
 """
 
@@ -22,7 +22,7 @@ from .state import State, Watcher
 
 
 class CachedForwards:
-    """Forwards over stored columns 0 … `columns` − 1, which no longer change; at most `max_columns`."""
+    """The forwards of a decoding over stored columns 0 … `columns` − 1, which no longer change."""
 
     def __init__(self, model: Model, watcher: Watcher, max_columns: int) -> None:
         self.model, self.max_columns, self.columns = model, max_columns, 0
@@ -54,7 +54,7 @@ class CachedForwards:
             self._kind = FixedCache.kind(self.kv, size)
             self.fixed = store.take(self._kind, lambda: FixedCache(self.model, self.kv, size))
             self.fixed.enter(self.kv)
-            for layer in self.kv.layers:  # one copy is enough
+            for layer in self.kv.layers:  # all layers share one copy
                 b, kv, _, d = layer.keys.shape
                 layer.keys, layer.values = (
                     tensor.new_empty(b, kv, 0, d) for tensor in (layer.keys, layer.values)
@@ -69,7 +69,7 @@ class CachedForwards:
             self._give()
 
     def only(self, places: Sequence[int]) -> None:
-        """Keep only the prompts at these places of the batch."""
+        """Keep only the prompts at these indices of the batch."""
         self.launch()
         self.kv.batch_select_indices(torch.tensor(places))
 
@@ -83,7 +83,7 @@ class CachedForwards:
     def forward(
         self, ids: Int[Tensor, "b q"], rows: Int[Tensor, " w"], state: State, to_come: int
     ) -> Float[Tensor, "b w v"]:
-        """Return the logits of these rows. A later replay overwrites them.
+        """Return the logits of the given rows. The next replay overwrites them.
 
         `to_come` is the number of forwards of this kind that are left, including this one.
         """

@@ -1,4 +1,4 @@
-"""Choose the cache of a decoding: the requested cache, checked against model, sampler and interventions."""
+"""Choose the cache of a decoding, and check it against model, sampler and interventions."""
 
 from ..errors import UsageError
 from ..models import Model
@@ -27,13 +27,13 @@ def settled_cache(model: Model, sampler: Sampler | Autoregressive, cache: str | 
     in_blocks, causal = model.block is not None, isinstance(sampler, Autoregressive)
     if kind in APPROXIMATE and (in_blocks or causal):
         raise UsageError(
-            f"cache = {cache!r}: {model.name} is {model.direction}, and has an exact cache",
-            "Approximate ones are for models that see in both directions: use cache='exact'.",
+            f"cache = {cache!r}: {model.name} is {model.direction}, so it has an exact cache",
+            "Approximate caches are for bidirectional models: use cache='exact'.",
         )
     if cache == EXACT and not in_blocks and not causal:
         raise UsageError(
             f"cache = 'exact': {model.name} is {model.direction}, where every token changes every key",
-            f"Use cache=None, or one that approximates: {', '.join(map(repr, APPROXIMATE))}.",
+            f"Use cache=None, or an approximate cache: {', '.join(map(repr, APPROXIMATE))}.",
         )
     if isinstance(sampler, Autoregressive):
         return EXACT
@@ -41,13 +41,13 @@ def settled_cache(model: Model, sampler: Sampler | Autoregressive, cache: str | 
         return EXACT if in_blocks and not sampler.cfg and not model.edits else None
     if cache is not None and sampler.cfg:
         raise UsageError(
-            f"cache = {cache!r} with cfg = {sampler.cfg}: guidance's second forward has no cache",
-            "Use cache=None, or no guidance.",
+            f"cache = {cache!r} with cfg = {sampler.cfg}: the second forward of guidance has no cache",
+            "Use cache=None, or no guidance (cfg=0).",
         )
     for edit in model.edits:
         if kind in APPROXIMATE or (cache is not None and not edit.cacheable):
             raise UsageError(
                 f"cache = {cache!r}: {edit.described or type(edit).__name__} needs every row at every step",
-                "Use cache=None while it is in force.",
+                "Use cache=None while the intervention is in force.",
             )
     return cache

@@ -1,8 +1,8 @@
 """Coupling: how much the positions being decided attend to each other, measured during a forward.
 
-A handler at the attention hook, which does not change the forward. In each requested layer it recomputes
-the rows that predict the window and keeps their attention to the window: O(window × keys) work, without
-the full matrix.
+Coupling is a handler at the attention hook and does not change the forward. In each requested layer it
+recomputes the attention of the rows that predict the window, and stores their attention to the window:
+O(window × keys) work, without the full matrix.
 """
 
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ from .state import State
 
 
 class Coupling:
-    """The coupling, summed over the layers that have run. Read `mean` after the forward."""
+    """The coupling, summed over the layers computed so far. Read `mean` after the forward."""
 
     def __init__(self, state: State, layers: frozenset[int]) -> None:
         self.state, self.layers, self.n_measured = state, layers, 0

@@ -1,4 +1,4 @@
-"""Random draws: each prompt has its own stream, so a batch draws what its prompts would draw alone."""
+"""Random draws: each prompt has its own stream, so its draws do not depend on the rest of the batch."""
 
 import hashlib
 from numbers import Integral
@@ -11,13 +11,13 @@ from ..errors import UsageError
 
 
 def check_seed(seed: object) -> None:
-    """Refuse a seed that is no whole number: 1, 1.0, True and "1" would each draw different numbers."""
+    """Refuse a seed that is not a whole number: 1, 1.0, True and "1" would each draw different numbers."""
     if not isinstance(seed, Integral) or isinstance(seed, bool) or not 0 <= int(seed) < 2**63:
         raise UsageError(f"seed = {seed!r:.40}", "Use a whole number from 0 to 2^63 − 1.")
 
 
 def stream(seed: int, ids: tuple[int, ...]) -> torch.Generator:
-    """Return a generator for a seed and a prompt. It runs on the CPU: draws are equal on every device."""
+    """Return a generator for a seed and a prompt. It runs on the CPU, so draws are equal on every device."""
     digest = hashlib.blake2b(f"{seed} {ids}".encode(), digest_size=8).digest()
     return torch.Generator().manual_seed(int.from_bytes(digest, "big") >> 1)
 
@@ -25,7 +25,7 @@ def stream(seed: int, ids: tuple[int, ...]) -> torch.Generator:
 def sample(
     logits: Float[Tensor, "w v"], temperature: float, generator: torch.Generator
 ) -> Int[Tensor, " w"]:
-    """Return the arg-max at temperature 0; otherwise draw a token by inverting the cumulative distribution.
+    """Return the arg-max at temperature 0; else draw a token by inverting the cumulative distribution.
 
     The draw uses float64. It has the same distribution as Gumbel sampling, which takes one random number
     per vocabulary entry instead of one per position.
@@ -37,7 +37,7 @@ def sample(
     reached = weight.cumsum(-1)
     total = reached[:, -1:]
     uniform = torch.rand((len(logits), 1), generator=generator, dtype=torch.float64)
-    # Never the end itself, which rounding may reach: the last tokens may have no weight at all.
+    # Stay below the total, which rounding could reach: the last tokens may have weight 0.
     level = torch.minimum(
         uniform.to(total.device) * total, total.nextafter(torch.zeros_like(total))
     )

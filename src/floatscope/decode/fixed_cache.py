@@ -3,7 +3,7 @@
 A growing cache changes its shape and addresses at every step, so its forwards cannot be replayed. With
 this cache a forward sees all columns, and a mask hides the empty ones. Attention with that mask runs in
 other kernels than attention over a growing cache, so the last bits of the logits differ between the two
-caches. They do not depend on whether a forward is launched or replayed, traced or not.
+caches. The logits do not depend on whether a forward is launched or replayed, traced or not.
 """
 
 import torch
@@ -15,13 +15,13 @@ from transformers import DynamicCache
 from ..models import Model, attention_hook
 from .placed_cache import Columns, PlacedCache
 
-_STEP = 256  # columns: a room is a multiple of it
+_STEP = 256  # sizes are multiples of this number of columns
 
 
 def room_for(columns: int, max_columns: int) -> int:
     """Return the size of a cache that holds `columns` now and `max_columns` at the end.
 
-    The size is the next power of two, limited to what the end of the decoding needs.
+    The size is the next power of two, limited to the columns needed at the end of the decoding.
     """
     power = 1 << (max(columns, _STEP) - 1).bit_length()
     return max(min(power, -(-max_columns // _STEP) * _STEP), -(-columns // _STEP) * _STEP)
@@ -33,7 +33,7 @@ class FixedCache(PlacedCache):
     def __init__(self, model: Model, cache: DynamicCache, size: int) -> None:
         super().__init__(config=model.net.config)
         self.name, self.size = object(), size
-        self.positions: Int[Tensor, " q"] | None = None  # where the next forward writes
+        self.positions: Int[Tensor, " q"] | None = None  # columns that the next forward writes
         self.stored: list[tuple[Tensor, Tensor]] = []  # (b, kv, size, d), by layer
         for layer in cache.layers:
             b, kv, _, d = layer.keys.shape
@@ -71,7 +71,8 @@ class FixedCache(PlacedCache):
         return stored
 
 
-_added = WeakTensorKeyDictionary()  # a mask as SDPA's kernels take it: once for all layers
+# masks in the form that SDPA's kernels accept, computed once for all layers
+_added = WeakTensorKeyDictionary()
 
 
 def attend(call: attention_hook.Call, proceed: attention_hook.Proceed) -> Float[Tensor, "b q h d"]:

@@ -1,9 +1,9 @@
 """The log-likelihood of a given text after a context, in nats.
 
-It is exact for a causal model. A diffusion model has no likelihood in closed form; its value is the lower
-bound of LLaDA's evaluation (2502.09992, algorithm 3), E over masks of (L / masked) · Σ ln p(masked
-tokens), summed over all masks if they are few and estimated from a sample otherwise. Interventions in
-force apply. Contexts and targets are token ids; `floatscope.harness` has tasks in text.
+The log-likelihood is exact for a causal model. A diffusion model has no likelihood in closed form; its
+value is the lower bound of LLaDA's evaluation (2502.09992, algorithm 3), E over masks of (L / masked) · Σ
+ln p(masked tokens), computed over all masks if there are few and estimated from a sample otherwise.
+Interventions in force apply. Contexts and targets are token ids; `floatscope.harness` has tasks in text.
 """
 
 import math
@@ -39,8 +39,8 @@ class Likelihood:
     """
 
     value: float
-    error: float = 0.0  # the standard error of an estimate; 0 where nothing was drawn
-    greedy: bool | None = None  # greedy decoding gives the target; None: not asked
+    error: float = 0.0  # standard error of an estimate; 0 if nothing was drawn
+    greedy: bool | None = None  # whether greedy decoding gives the target; None if not checked
 
 
 def log_likelihood(
@@ -82,10 +82,10 @@ def log_likelihoods(
         samples: number of masks drawn for a diffusion model, 128 by default. A target of L tokens with
             2^L − 1 ≤ samples is scored with every mask once, and its bound is exact.
         batch_size: sequences per forward: masks of one pair, or pairs whose targets have the same length.
-        seed: seed of the masks. Together with the pair's ids it fixes them, whatever the other pairs are.
-        check_greedy: also decode greedily and compare. This costs a diffusion model one forward per
-            target token, revealed most confident first, and a causal model nothing.
-        progress: called with (pairs done, pairs in all).
+        seed: seed of the masks. A pair's masks depend only on the seed and the pair's ids.
+        check_greedy: also compare the target with greedy decoding. This takes one forward per target
+            token, revealed most confident first, in a diffusion model, and no forward in a causal model.
+        progress: called with (pairs done, total pairs).
     """
     if samples < 2:
         raise UsageError(f"samples = {samples}", "Use 2 or more.")
@@ -111,7 +111,7 @@ def _scored(
         return _exact(model, contexts, [list(t) for _, t in pairs], batch_size, tick)
     likelihoods = []
     for number, (context, (context_ids, target)) in enumerate(zip(contexts, pairs, strict=True), 1):
-        # From the ids as given: with and without an intervention the masks are the same.
+        # Seeded by the given ids, so that masks are the same with and without an intervention.
         generator = stream(seed, (len(context_ids), *map(int, context_ids), *map(int, target)))
         likelihood = Likelihood(
             *bound(model, context, list(target), samples, batch_size, generator)
@@ -146,7 +146,8 @@ def rolling_log_likelihood(
     """
     if not len(ids):
         raise UsageError("the text is empty", "Give at least one token.")
-    added = len(prepared(model, encode(model, [prefix])).ids) - 1  # by an intervention
+    # number of tokens that interventions add
+    added = len(prepared(model, encode(model, [prefix])).ids) - 1
     size = model.context - added if window is None else window
     if not 2 <= size <= model.context - added:
         raise UsageError(f"window = {size}", f"Use 2 to {model.context - added} tokens.")
@@ -182,13 +183,13 @@ def _checked(model: Model, context: Sequence[int], target: Sequence[int]) -> Enc
         raise UsageError("the target is empty", "Give at least one token to score.")
     if not len(context) and model.shift:
         raise UsageError(
-            f"the context is empty, and {model.name} predicts a token from the one before it",
+            f"the context is empty, and {model.name} predicts a token from the token before it",
             "Begin the context with the model's begin or end token.",
         )
-    encode(model, [*context, *target])  # every id is in the vocabulary
+    encode(model, [*context, *target])  # checks that every id is in the vocabulary
     if model.mask_id in target:
         raise UsageError(
-            "the target holds the mask token", "A mask is never predicted: leave it out."
+            "the target contains the mask token", "Leave it out: a mask is never predicted."
         )
     bare = Encoded(tuple(int(i) for i in context), ("prompt",) * len(context))
     prompt = prepared(model, bare)

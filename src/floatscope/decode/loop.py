@@ -1,8 +1,8 @@
-"""The denoising loop: a batch of prompts, each followed by `length` masks, is filled step by step.
+"""The denoising loop: fill a batch of prompts, each followed by `length` masks, step by step.
 
-The prompts of a batch are independent. Each has its own block, random stream and end, so a batch gives
-the tokens that each prompt would get alone. A watcher sees every forward. A block model sees nothing
-behind the block being decided.
+The prompts of a batch are independent: each has its own block, random stream and end, so its tokens do
+not depend on the batch. A watcher observes every forward. A block model sees no positions after the block
+being decided.
 """
 
 from collections.abc import Sequence
@@ -76,10 +76,10 @@ class _Entry:
     padding: int
     generator: torch.Generator
     spans: list[Span]
-    shares: list[int]  # steps of each block, where their number is fixed
+    shares: list[int]  # number of steps of each block, if it is fixed
     block: int = 0
-    step: int = 0  # within the block
-    full: int = 0  # of those, steps before which the block had no mask
+    step: int = 0  # current step within the block
+    full: int = 0  # number of these steps that began without a mask in the block
     ended: str = ""
     canvases: list[Tensor] = field(default_factory=list)
     confidences: list[Tensor] = field(default_factory=list)
@@ -99,7 +99,8 @@ class _Entry:
 
     @property
     def steps(self) -> int:
-        return max(self.shares[self.block], self.step + 1)  # some go on when a block is full
+        # some samplers continue when a block has no mask
+        return max(self.shares[self.block], self.step + 1)
 
 
 @torch.inference_mode()
@@ -114,15 +115,15 @@ def denoise(
     assert model.mask_id is not None
     stale = StaleCache(model, cache, len(prompts)) if cache not in (None, EXACT) else None
     length, total = sampler.length, max_steps(model, sampler)
-    ahead = 1 - model.shift if sampler.causal_first else 0  # one more row, the one before a block
-    # With a cache, or in blocks, forwards that follow one another differ in shape.
+    ahead = 1 - model.shift if sampler.causal_first else 0  # one more row: the row before a block
+    # With a cache or blocks, successive forwards differ in shape.
     alike = cache is None and model.block is None and not ahead
     longest = max(len(p.ids) for p in prompts)
     prompt_end = columns(model, prompts, length) if alike else longest
     size = prompt_end + length
     entries = [_Entry.begin(model, p, sampler, prompt_end) for p in prompts]
     canvas = lay_out(model, prompts, length, model.mask_id, prompt_end)
-    # p of each token when revealed
+    # probability of each token when it was revealed
     sure = torch.zeros((len(entries), length), device=canvas.device)
     active, visible, tick = list(range(len(entries))), None, 0
     state: State | None = None
@@ -151,7 +152,8 @@ def denoise(
             tokens = canvas[active_rows] if model.block is None else canvas[active_rows][:, :hi]
             if block_cache is not None:
                 block_cache.only(active)
-                final = max(0, min(layout["starts"]) - model.shift)  # finished by all
+                # number of columns finished for all prompts
+                final = max(0, min(layout["starts"]) - model.shift)
                 layout |= {"new": hi - block_cache.length, "settled": final - block_cache.length}
                 if listens is None:
                     layout["room"] = block_cache.forwards.room(hi, state)
@@ -167,7 +169,7 @@ def denoise(
                 *(layout.get(name) for name in ("starts", "ends", "new", "rows", "room")),
             ]
             key.append(layout.get("fresh") is None)
-            if visible_key != key:  # prompts have ended or moved to another block
+            if visible_key != key:  # if prompts have ended or moved to another block
                 visible, visible_key = None, key
             state = State.build(
                 *(model, prompts, tokens, (lo, hi)),
@@ -187,7 +189,7 @@ def denoise(
                     logits = forwards.predict(state, total - tick)
                 elif block_cache is not None:
                     coming = max(len(entry.spans) - entry.block for entry in batch)
-                    # Each block begins with a forward that takes in the one before.
+                    # The first forward of a block includes the block before it.
                     to_come = coming if state.settled else total - tick
                     logits = block_cache.predict(state, lo - ahead, hi, final, to_come)
                 else:
@@ -196,7 +198,8 @@ def denoise(
             if sampler.cfg:
                 blank = tokens.clone()
                 blank[:, :prompt_end] = model.mask_id
-                logits = logits.float().clone()  # the second forward may overwrite it
+                # a copy, because the second forward may overwrite the logits
+                logits = logits.float().clone()
                 unseen = replace(state, canvas=blank, blind=True)
                 with notify_edits(model, unseen):
                     if alike:
@@ -233,7 +236,8 @@ def denoise(
             watcher.receive_decision(state, reveal, token)
             offered = torch.where(guess.masked, guess.confidence, torch.nan)
             watcher.stepped(state, changed, offered)
-            # The one wait for the device in a step, where it matters what was revealed: who has finished?
+            # The only wait for the device in a step: to find the prompts that have finished, if that
+            # depends on tokens.
             answers, moved = changed[:, prompt_end:], (changed[:, lo:hi] != was).any(-1)
             if reads_answers:
                 answers, moved = answers.cpu(), moved.cpu() if sampler.adaptive else moved
@@ -261,7 +265,7 @@ def denoise(
 
 
 def _visible_canvas(canvas: Int[Tensor, " n"], stop: int, size: int) -> Int[Tensor, " s"]:
-    """Return a canvas as a block model sees it: ABSENT behind the block being decided."""
+    """Return the canvas that a block model sees: ABSENT after the block being decided."""
     view = canvas.new_full((size,), ABSENT)
     view[:stop] = canvas[:stop]
     return view
@@ -286,7 +290,7 @@ def _guess(
     for b, entry in enumerate(entries):
         if all_logits.shape[1] > hi - lo and _begins(sampler, entry):
             logits[b, entry.span.first - lo] = all_logits[b, entry.span.first - lo].clone()
-    logits[..., model.mask_id] = -torch.inf  # the mask is never a prediction
+    logits[..., model.mask_id] = -torch.inf  # the mask is never predicted
     if sampler.no_eos:
         logits[..., model.end_ids[0]] = -torch.inf
     offered = sampler.offered(logits)
@@ -306,7 +310,8 @@ def _guess(
         draws = torch.rand(sampler.length, generator=entry.generator)
         noise[b] = draws[lo - state.prompt_end : hi - state.prompt_end]
     postponed = torch.zeros_like(masked)
-    if sampler.end_last:  # after the proposals, which may be end tokens: p is over what is left
+    # applied after the proposals, which may be end tokens; p is over the remaining tokens
+    if sampler.end_last:
         ends = constant(model.end_ids, logits.device)
         postponed = torch.isin(token, ends)
         logits, offered = (x.index_fill(-1, ends, -torch.inf) for x in (logits, offered))
@@ -339,8 +344,8 @@ def _decided(
     sure: Float[Tensor, "b w"],
     entries: list[_Entry],
 ) -> tuple[Bool[Tensor, "b w"], Bool[Tensor, "b w"], Bool[Tensor, "b w"]]:
-    """Return the positions that a step reveals, takes back and overwrites."""
-    # A fixed schedule is the same for all prompts, but where the blocks of each lie elsewhere.
+    """Return the positions that a step reveals, remasks and overwrites."""
+    # With a fixed schedule all prompts are at the same step, unless their blocks differ.
     alike: dict[tuple[int, int, int], list[int]] = {}
     for b, entry in enumerate(entries):
         alike.setdefault((entry.step, entry.steps, entry.span.width), []).append(b)
@@ -348,12 +353,14 @@ def _decided(
     for (step, steps, width), members in alike.items():
         single_group = len(alike) == 1
         part = guess if single_group else guess.select(members, step, steps)
-        rows = slice(None) if single_group else members  # a list would wait for the device
+        # a slice, because indexing with a list would wait for the device
+        rows = slice(None) if single_group else members
         quota = sampler.quota(part.masked.sum(-1), width, step, steps)
         shown = sampler.select(part, quota)
         if sampler.adaptive and step + 1 == steps:
-            # At least one per step: no block takes more steps than it has places, unless an intervention
-            # put some back. Then the last step reveals all that is left.
+            # Adaptive samplers reveal at least one position per step, so a block takes at most as many
+            # steps as it has positions, unless an intervention remasks some. Then the last step reveals
+            # all remaining masks.
             shown = shown | part.masked
         reveal[rows] = shown
         take[rows] = sampler.revise(part, sure[rows], step, steps) & ~shown
@@ -368,17 +375,17 @@ def _decided(
 def _check_filled(
     model: Model, canvas: Int[Tensor, "b s"], prompt_end: int, entries: list[_Entry]
 ) -> None:
-    """Refuse an overruled decision that leaves a mask in a block that has no step left."""
+    """Refuse an overruled decision that leaves a mask in a block without remaining steps."""
     assert model.mask_id is not None
     masked = torch.eq(canvas[:, prompt_end:], model.mask_id).tolist()
     for entry, answer in zip(entries, masked, strict=True):
         last = entry.step + 1 == entry.steps
-        # positions whose block has no step left
+        # positions whose block has no remaining step
         over = entry.span.stop if last else entry.span.first
         if any(answer[: over - prompt_end]):
             raise UsageError(
-                f"position {answer.index(True)} of the answer is to be masked again, and its block has no "
-                "step left in which it could be revealed",
+                f"position {answer.index(True)} of the answer cannot be remasked, because its "
+                "block has no remaining step to reveal it",
                 "Choose an earlier step, or a sampler with longer blocks.",
             )
 
@@ -433,7 +440,7 @@ def _finish(model: Model, entry: _Entry, last: Int[Tensor, " s"], cache: str | N
     return Decoding(
         prompt=entry.prompt,
         canvas=canvas,
-        # Masks inside the prompt never change, so they need no telling apart here.
+        # Masks inside the prompt never change, so no distinction is needed here.
         change=change_of(canvas[:-1], canvas[1:], model.mask_id),
         confidence=torch.stack(entry.confidences)[:, unpadded].cpu().numpy(),
         block=np.array(entry.blocks, dtype=np.int64) - entry.padding,

@@ -1,4 +1,4 @@
-"""Restrict proposals to the likeliest tokens (top-p, top-k). Draws are made in `draw`."""
+"""Restrict proposals to the likeliest tokens (top-p, top-k). `draw` draws from them."""
 
 import math
 

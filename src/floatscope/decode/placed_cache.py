@@ -1,4 +1,4 @@
-"""A KV cache whose forward writes into columns that the caller chose; the caller counts positions."""
+"""A KV cache that writes a forward's keys and values into columns chosen by the caller."""
 
 from jaxtyping import Float
 from torch import Tensor
@@ -8,7 +8,7 @@ Columns = Float[Tensor, "b kv k d"]
 
 
 class PlacedCache(DynamicCache):
-    """Base of caches with chosen columns. Subclasses define in `place` where new keys and values go."""
+    """Base of caches with chosen columns. Subclasses define `place`, which stores new keys and values."""
 
     def update(
         self,
@@ -21,7 +21,7 @@ class PlacedCache(DynamicCache):
         return self.place(layer_idx, key_states, value_states)
 
     def place(self, layer: int, key: Tensor, value: Tensor) -> tuple[Columns, Columns]:
-        """Store a forward's keys and values; return all columns that it attends to."""
+        """Store a forward's keys and values; return all keys and values that the forward attends to."""
         raise TypeError(f"{type(self).__name__} must define place")
 
     def get_seq_length(self, layer_idx: int = 0) -> int:

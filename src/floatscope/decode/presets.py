@@ -1,6 +1,6 @@
-"""Samplers by name: a model's default sampler, the presets that are compared, and samplers typed as text.
+"""Find samplers by name: a model's default sampler, the compared presets, and samplers typed as text.
 
-A sampler's module is imported only when the sampler is made, so a report can list names without torch.
+A sampler's module is imported only when the sampler is created, so a report can list names without torch.
 """
 
 from collections.abc import Iterable, Mapping
@@ -22,14 +22,14 @@ def default_name(model: ModelFacts) -> str:
 
 
 def named_for(model: ModelFacts, text: str | None) -> str:
-    """Complete a typed sampler: settings without a name belong to the model's default sampler."""
+    """Add the name of the model's default sampler to a text that has only settings."""
     if not text:
         return default_name(model)
     return f"{default_name(model)},{text}" if "=" in text.partition(",")[0] else text
 
 
 def default_sampler(model: ModelFacts) -> Any:
-    """Return the sampler that is used if none is given."""
+    """Return the sampler that a model uses if none is given."""
     return sampler_of(default_name(model), {})
 
 
@@ -49,7 +49,7 @@ def choose_sampler(model: ModelFacts, sampler: Any = None) -> Any:
 
 
 def sampler_of(name: str, common: Mapping[str, Any], options: Iterable[str] = ()) -> Any:
-    """Make a sampler from a name, `common` settings that it has a field for, and "field=value" options.
+    """Make a sampler from a name, the applicable `common` settings, and "field=value" options.
 
     The name may carry settings: "confidence,temperature=0.7". A common setting of None keeps the
     sampler's default; Dream, for example, has its own default temperature.
@@ -60,7 +60,7 @@ def sampler_of(name: str, common: Mapping[str, Any], options: Iterable[str] = ()
     types = {f.name: f.type for f in fields(cls)}
     unknown = [key for key, value in common.items() if key not in types and value]
     if unknown:
-        raise UsageError(f"{name} takes no {unknown[0]}", "Leave it out.")
+        raise UsageError(f"{name} has no setting {unknown[0]}", "Leave it out.")
     settings = {k: value for k, value in common.items() if k in types and value is not None}
     for text in options:
         key, _, value = text.partition("=")
@@ -86,7 +86,7 @@ _KINDS: dict[Any, str] = {
 
 
 def _is_a(value: Any, kind: Any) -> bool:
-    """Tell whether a typed value has the type of a field; an int is accepted for a float, a bool is not."""
+    """Tell whether a typed value has a field's type; an int is accepted for a float, but a bool is not."""
     if kind not in _KINDS:
         return True
     if isinstance(value, bool):
@@ -105,19 +105,20 @@ class Preset(NamedTuple):
 def presets(length: int, steps: int | None) -> dict[str, Preset]:
     """Return the samplers that `compare_samplers` compares, published ones with published settings."""
     fixed: dict[str, Any] = {"length": length, "steps": steps}
-    free: dict[str, Any] = {"length": length}  # takes as many steps as it needs
+    # for adaptive samplers, which take as many steps as they need
+    free: dict[str, Any] = {"length": length}
     if length > _FAST_BLOCK and length % _FAST_BLOCK == 0:
         fast = free | {"block_length": _FAST_BLOCK}
     else:
         fast = free
-    n_steps = 2 * (steps or length)  # what takes tokens back needs steps to do so
+    n_steps = 2 * (steps or length)  # samplers that remask tokens need additional steps
     chosen = {
         "confidence": Preset("confidence", fixed, "LLaDA, 2502.09992"),
         "entropy": Preset("entropy", fixed, "a baseline of 2508.13021"),
         "margin": Preset("margin", fixed, "a baseline of 2508.13021"),
         "random": Preset("random", fixed, "LLaDA, 2502.09992"),
         CALIBRATED: Preset(
-            CALIBRATED, fixed, "PC-Sampler, 2508.13021; ours without token frequencies"
+            CALIBRATED, fixed, "PC-Sampler, 2508.13021; our setting without token frequencies"
         ),
         "threshold": Preset("threshold", fast, "Fast-dLLM, 2505.22618"),
         "factor": Preset("threshold", fast | {"factor": 1.0}, "Fast-dLLM, 2505.22618"),
@@ -130,7 +131,7 @@ def presets(length: int, steps: int | None) -> dict[str, Preset]:
     for parts in (4, 2, 5):
         if length % parts == 0 and (steps or length) >= parts:
             blocks = fixed | {"block_length": length // parts}
-            last = Preset("confidence", blocks, "LLaDA, 2502.09992; the length of blocks is ours")
+            last = Preset("confidence", blocks, "LLaDA, 2502.09992; our block length")
             return chosen | {"semi-autoregressive": last}
     return chosen
 
@@ -143,13 +144,13 @@ def all_samplers(
     Args:
         length: number of tokens to generate.
         steps: number of denoising steps for samplers with a fixed schedule; None is one step per token.
-            Samplers that remask tokens get twice as many (ReMDM at least 20), adaptive samplers take as
-            many as they need.
+            Samplers that remask tokens get twice as many steps (ReMDM at least 20), and adaptive samplers
+            take as many as they need.
         frequencies: .npy file with each token's share of a corpus, for PositionCalibrated; None counts
             all tokens as equally frequent.
 
     Returns:
-        A dict from the preset's name to the sampler, in the order in which lists show them.
+        A dict from the preset's name to the sampler, in display order.
     """
     extra = {CALIBRATED: {"frequencies": frequencies}}
     return {

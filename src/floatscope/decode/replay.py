@@ -2,8 +2,8 @@
 
 On a GPU, Python takes longer to launch a short forward than the GPU takes to run it, and a decoding
 repeats the same shapes step after step. The first forward of a kind is launched as usual, which also
-compiles what it needs. If enough forwards of this kind follow, the second is recorded, and later ones are
-replayed. A forward that cannot be recorded is launched, with one notice per reason. The numbers are the
+compiles its kernels. If enough forwards of this kind follow, the second is recorded, and later ones are
+replayed. A forward that cannot be recorded is launched, with one notice per reason. The results are the
 same.
 """
 
@@ -25,10 +25,10 @@ from ..models.graphs import CannotReplay, Part
 from .fixed_cache import FixedCache, attend
 from .state import Edit, State, Watcher, notified
 
-# Measured on one H200 and its host; elsewhere a recording may pay a little earlier or later.
+# Measured on one H200 and its host; on other machines a recording may pay off a little earlier or later.
 LAYER = 0.7e-3  # seconds that Python takes to launch a layer
-RECORDING = 2.0  # what a recording takes, in launched forwards
-OPERATIONS = 5e14  # what the GPU does a second, in 16 bits
+RECORDING = 2.0  # cost of a recording, in launched forwards
+OPERATIONS = 5e14  # operations per second of the GPU, in 16 bits
 _IDLE = "transformers.utils.output_capturing"
 
 
@@ -41,7 +41,7 @@ class Forwards:
         if self.store is not None:
             self.store.release_outdated(model.net)
             self.modules = attention_hook.attention_modules(model.net)
-            self.hooks = _hooks(model.net)  # until they are known to be our own
+            self.hooks = _hooks(model.net)  # emptied once they are known to belong to Floatscope
 
     def close(self) -> None:
         if self.store is not None:
@@ -83,19 +83,19 @@ class Forwards:
     def fixed_hindered(self, state: State) -> str | None:
         """Return why a decoding cannot use a cache of fixed size, or None if it can.
 
-        Handlers that only observe are no reason; otherwise the logits would depend on whether a decoding
+        Handlers that only observe do not matter; otherwise the logits would depend on whether a decoding
         is observed.
         """
         parts: list[Part] = [_Edits(self.model, state)]
         parts += [] if self.part is None else [self.part]
         for edit in self.model.edits:
             if edit.same_forward(state) is None:
-                return f"what {edit.described or type(edit).__name__} does depends on the step"
+                return f"the effect of {edit.described or type(edit).__name__} depends on the step"
         for handler in attention_hook.attached_handlers(self.modules):
             if handler is not attend and not any(part.owns(handler) for part in parts):
                 return f"{_name(handler)} takes part in the forward"
         if any(reach is not None for reach in self.model.reaches):
-            return "its layers see different distances"
+            return "its layers have different windows"
         return None
 
     def _replayed(
@@ -134,12 +134,13 @@ class Forwards:
     def _worth_recording(
         self, store: graphs.Store, key: Hashable, tokens: int, parts: Sequence[Part], to_come: int
     ) -> bool:
-        """Tell whether to record: not a kind's first forward, and enough of them launched or to come."""
+        """Tell whether to record: not a kind's first forward, and only if enough were or will be run."""
         before = store.launched[key]
         store.launched[key] += 1
         if not before or key in store.refused or not graphs.trusted():
             return False
-        if key in store.evicted:  # it may be again, before it is replayed: what is to come must pay
+        # the graph may be evicted again, so only the coming forwards count
+        if key in store.evicted:
             before = 0
         if self.model.graphs == "always" and to_come > RECORDING:
             return True
@@ -151,15 +152,16 @@ class Forwards:
         for handler in (*attention_hook.attached_handlers(self.modules), *self.hooks):
             if handler is attend or any(part.owns(handler) for part in parts):
                 continue
-            # A handler that does the same in every forward, on the device alone, says as what it is known.
+            # A handler that does the same in every forward, on the device only, has the attribute
+            # `recorded_as`.
             if (identity := getattr(handler, "recorded_as", None)) is None:
                 raise CannotReplay(f"{_name(handler)} takes part in the forward")
             keys.append(identity)
-        self.hooks = []  # they stay the same while one decodes
+        self.hooks = []  # hooks do not change during a decoding
         if _get_current_dispatch_mode() is not None:
-            raise CannotReplay("a dispatch mode listens")
+            raise CannotReplay("a torch dispatch mode is active")
         if any(reach is not None for reach in self.model.reaches):
-            raise CannotReplay("its layers see different distances")
+            raise CannotReplay("its layers have different windows")
         visible = state.visible
         rule = tuple(
             (f.name, getattr(visible, f.name))
@@ -183,7 +185,8 @@ class Forwards:
         def body(buffers: dict[str, Tensor]) -> tuple[Tensor, list[Any]]:
             moved: dict[str, Any] = {n: buffers[f"visible.{n}"] for n in _tensors(visible)}
             buffered = replace(visible, **moved)
-            buffered.__dict__["padded"] = visible.padded  # known from the key; asking would wait
+            # known from the key; computing it would wait for the device
+            buffered.__dict__["padded"] = visible.padded
             with ExitStack() as stack:
                 yielded = []
                 for n, part in enumerate(parts):
@@ -194,7 +197,7 @@ class Forwards:
 
         try:
             return store.record(key, inputs, body)
-        # whatever a driver, a library or a kernel may say: launching works
+        # any error of a driver, a library or a kernel: launching still works
         except Exception as error:
             store.refused.add(key)
             reason = f"it could not be recorded ({error!r:.300})"
@@ -204,7 +207,7 @@ class Forwards:
 
 @dataclass(frozen=True, eq=False)
 class _Asked:
-    """A forward of the token ids in `inputs`, with the rows whose logits are requested."""
+    """A requested forward: its token ids are in `inputs`, with the rows whose logits are needed."""
 
     inputs: dict[str, Tensor]
     cache: FixedCache | None = None
@@ -232,8 +235,9 @@ class _Edits:
             forward_key = edit.same_forward(self.state)
             if forward_key is None:
                 name = edit.described or type(edit).__name__
-                raise CannotReplay(f"what {name} does depends on the step")
-            # A name, not the edit: it knows the network, and a network must not keep itself alive.
+                raise CannotReplay(f"the effect of {name} depends on the step")
+            # A stand-in for the edit, which refers to the network: a network's store must not keep it
+            # alive.
             keys.append((_names.setdefault(edit, object()), forward_key))
         return tuple(keys)
 
@@ -247,7 +251,7 @@ class _Edits:
     def inputs(self) -> dict[str, Tensor]:
         if not self.edits:
             return {}
-        canvas = self.state.canvas  # as wide as a cache of fixed size, where there is one
+        canvas = self.state.canvas  # as wide as the cache of fixed size, if there is one
         wide = self.state.visible.keys - canvas.shape[1]
         return {"canvas": torch.nn.functional.pad(canvas, (0, wide)) if wide else canvas}
 
@@ -264,20 +268,20 @@ class _Edits:
             yield
 
     def replayed(self, yielded: Any) -> None:
-        """Do nothing: the logits are the only result of an intervention."""
+        """Do nothing, because the logits are the only result of an intervention."""
 
 
 def usable(model: Model) -> bool:
     """Tell whether forwards of this model can be recorded.
 
-    A mixture of experts cannot: the host must know how many tokens each expert gets.
+    Forwards of a mixture of experts cannot, because the host must know how many tokens each expert gets.
     """
     able = bool(model.graphs) and model.device.type == "cuda" and graphs.trusted()
     return able and not parts.routers(model.net)
 
 
 def least_forwards(model: Model, tokens: int, python_time: float = 0.0) -> float:
-    """Return the number of forwards of `tokens` tokens from which recording pays.
+    """Return the smallest number of forwards of `tokens` tokens for which a recording saves time.
 
     `python_time` is the time in seconds that Python takes per layer for the recorded statistics and
     interventions.
@@ -298,14 +302,15 @@ def _hooks(net: nn.Module) -> list[Callable[..., Any]]:
     hooks: list[Any] = []
     for module in net.modules():
         hooks += [*module._forward_pre_hooks.values(), *module._forward_hooks.values()]
-        if hasattr(module, "_hf_hook"):  # accelerate's, which replaces the module's forward
+        if hasattr(module, "_hf_hook"):  # accelerate's hook, which replaces the module's forward
             hooks.append(module._hf_hook)
     global_hooks = nn.modules.module
     hooks += [
         *global_hooks._global_forward_pre_hooks.values(),
         *global_hooks._global_forward_hooks.values(),
     ]
-    # transformers leaves its own behind, once attentions were asked for: idle until they are again.
+    # After a request for attentions, hooks of transformers remain, which do nothing until the next
+    # request.
     return [hook for hook in hooks if getattr(hook, "__module__", "") != _IDLE]
 
 

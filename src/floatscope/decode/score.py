@@ -1,6 +1,6 @@
 """One forward over contexts and targets: the logits at the targets, and ln p of their tokens.
 
-It does not choose masks and decodes nothing. Interventions in force apply.
+The caller chooses the masks. Nothing is decoded. Interventions in force apply.
 """
 
 from collections.abc import Sequence
@@ -30,7 +30,7 @@ def target_logits(
     if masked is not None:
         assert model.mask_id is not None
         canvas[:, start:][masked] = model.mask_id
-    # One forward alone: for an intervention it is the first step, with none before it.
+    # A single forward: interventions treat it as the first step of a decoding.
     state = State.build(model, contexts, canvas, (start, stop), prompt_end=start)
     with notify_edits(model, state):
         return model.predict(canvas, start, stop, state.visible)

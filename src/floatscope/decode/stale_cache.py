@@ -1,12 +1,12 @@
-"""Approximate caches for bidirectional models: keys and values of earlier steps are used again.
+"""Approximate caches for bidirectional models, which reuse keys and values of earlier steps.
 
 In a bidirectional model every token may change every key, so these caches are not exact. A trace records
-which keys of a step are stale. Three published rules, applied per prompt:
+which keys of a step are stale. There are three published rules, applied per prompt:
 
 - "prefix" (Fast-dLLM, 2505.22618): the first step of a block computes everything; later steps compute the
-  block and what follows it.
+  block and all positions after it.
 - "dual" (Fast-dLLM): the first step of a block computes everything; later steps compute the block alone.
-- "dkv" (dKV-Cache, 2505.15781): a token is computed once more in the step after it was revealed, and is
+- "dkv" (dKV-Cache, 2505.15781): a token is computed once more in the step after it is revealed, and is
   then cached; the first two steps of a block and every n-th step compute everything.
 
 A model with right-shifted logits also computes the row before the block, which predicts its first
@@ -24,7 +24,7 @@ from ..models import Model
 from .blocks import Span
 from .placed_cache import Columns, PlacedCache
 
-EVERY = 4  # steps from one refresh of "dkv" to the next, unless said: "dkv:8"
+EVERY = 4  # default number of steps between refreshes of "dkv"; "dkv:8" sets it
 
 
 class Stored(PlacedCache):
@@ -44,7 +44,7 @@ class Stored(PlacedCache):
             return key, value
         rows = slice(self.first, self.first + key.shape[2])
         new = self.fresh[:, None, rows, None]
-        # Not in place: an observer may hold the earlier tensor.
+        # Not in place, because an observer may still refer to the earlier tensor.
         stored.keys, stored.values = (
             torch.cat(
                 [
@@ -60,7 +60,7 @@ class Stored(PlacedCache):
 
 
 class StaleCache:
-    """The rule that decides at every step which columns are computed."""
+    """The rule that determines the columns to compute at every step."""
 
     def __init__(self, model: Model, kind: str, prompts: int) -> None:
         self.kind, _, period = kind.partition(":")
@@ -68,7 +68,7 @@ class StaleCache:
         self.shift = model.shift
         self.kv = Stored(model)
         self._prompts = list(range(prompts))
-        self._masked: Bool[Tensor, "b k"] | None = None  # before the step before
+        self._masked: Bool[Tensor, "b k"] | None = None  # masks before the previous step
 
     def step(
         self,

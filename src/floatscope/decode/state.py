@@ -1,4 +1,4 @@
-"""The state of a batch before a forward, what watches or edits it, and checks. Nothing runs here."""
+"""The state of a batch before a forward, base classes that watch or edit it, and checks. No model is run."""
 
 from collections.abc import Hashable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
@@ -19,25 +19,25 @@ from ..sequences.vocabulary import ModelFacts
 
 @dataclass(frozen=True, eq=False)
 class State:
-    """A batch just before a forward, as watchers see it. Made by `State.build`."""
+    """A batch just before a forward, as passed to watchers. Created by `State.build`."""
 
     step: int
-    prompts: Sequence[Encoded]  # of the whole batch
-    active: Sequence[int]  # which prompts are still being decoded; the tensors hold those alone
+    prompts: Sequence[Encoded]  # all prompts of the batch
+    active: Sequence[int]  # indices of prompts still being decoded; the tensors contain only these
     canvas: Int[Tensor, "b k"]  # all tokens so far, left-padded
     masked: Bool[Tensor, "b k"]
     visible: Visibility
     prompt_end: int  # column of the first generated position
     window: tuple[int, int]  # columns being decided: the blocks of all prompts
     predicting: tuple[int, int]  # first and past-the-end query row that predicts the window
-    cached: bool  # earlier rows were seen in earlier steps
-    # With a cache: how many of this forward's rows are never computed again (all, of a causal model).
+    cached: bool  # a cache keeps the rows of earlier steps
+    # With a cache: number of rows of this forward that are never recomputed (all in a causal model).
     settled: int | None = None
-    blind: bool = False  # guidance's second forward, which sees no prompt
-    approximate: bool = False  # a cache keeps rows of earlier steps that this one may leave out
-    # With such a cache: keys that this forward computes; the others are older. None: all.
+    blind: bool = False  # whether this is guidance's second forward, which sees no prompt
+    approximate: bool = False  # a cache keeps rows of earlier steps that this step may skip
+    # With an approximate cache: keys that this forward computes, the others being stale; None is all.
     fresh: Bool[Tensor, "b k"] | None = None
-    # The column behind each prompt's block, of a model in blocks: nothing more is there yet.
+    # In a block model: the first column after each prompt's block, from which on nothing exists yet.
     ends: Sequence[int] | None = None
 
     @classmethod
@@ -64,14 +64,14 @@ class State:
     ) -> "State":
         """Build the state from a left-padded canvas.
 
-        A mask token inside a prompt is text; only the masks of the answer count as masked.
+        A mask token inside a prompt is treated as text; only masks of the answer count as masked.
 
         Args:
             new: with a cache, the number of columns that this forward computes.
             starts, ends: columns where each prompt's block begins and ends, if prompts differ. A block
                 may begin before the window, inside the prompt.
-            rows, fresh: with an approximate cache, the range of columns that is forwarded and the columns
-                that are replaced.
+            rows, fresh: with an approximate cache, the range of computed columns and the columns that are
+                replaced.
             room: number of columns of a cache of fixed size.
         """
         active = range(len(prompts)) if active is None else active
@@ -145,7 +145,7 @@ def lay_out(
 def check_fits(
     model: ModelFacts, prompt: int, n_new: int, *, where: str = "", remedy: str = "", added: int = 0
 ) -> None:
-    """Refuse a prompt if it, `n_new` tokens and those an intervention adds exceed the context."""
+    """Refuse a prompt that exceeds the context together with `n_new` and `added` tokens."""
     over = prompt + n_new + added - model.context
     if over > 0:
         raise UsageError(
@@ -156,7 +156,7 @@ def check_fits(
 
 
 class Watcher:
-    """An observer of every forward of a decoding and of every decision. This base class observes nothing."""
+    """Base of observers of every forward and every decision of a decoding. The base class does nothing."""
 
     def forward(self, state: State) -> AbstractContextManager[object]:
         """Return a context manager around the forward of one step."""
@@ -172,23 +172,23 @@ class Watcher:
     ) -> None:
         """Receive the canvas after the step and the probabilities of the proposals in the window.
 
-        May raise to end the decoding.
+        A watcher may raise an exception to end the decoding.
         """
 
     def part(self) -> Part | None:
-        """Return the watcher's work inside a forward, to be recorded with it; None if there is none."""
+        """Return the watcher's work inside a forward, to be recorded with the forward, or None."""
         return None
 
     def trims(self) -> bool:
-        """Tell whether a forward after the last step is harmless because its results are discarded."""
+        """Tell whether the watcher discards the results of a forward after the last step."""
         return type(self) is Watcher
 
 
 class Edit(Watcher):
-    """A watcher that changes the model during a decoding: an intervention in force."""
+    """Base of watchers that change the model during a decoding, such as an intervention in force."""
 
-    described = ""  # the intervention as one would type it; a trace keeps it
-    cacheable = True  # it may be in force while a cache of a diffusion model leaves rows out
+    described = ""  # the intervention as typed text, which a trace stores
+    cacheable = True  # may be combined with a diffusion model's cache, which skips rows
 
     def prepare(self, prompt: Encoded) -> Encoded:
         """Return the prompt as the edited model receives it."""
@@ -199,21 +199,21 @@ class Edit(Watcher):
         return False
 
     def run_preview(self, state: State) -> None:
-        """Run the edit's own forward, with the earlier edits in force."""
+        """Run the additional forward of the edit, with the earlier edits in force."""
 
     def overrule(self, state: State, canvas: Int[Tensor, "b s"]) -> Int[Tensor, "b s"]:
-        """Return the canvas after the step; a different canvas changes the step's decision."""
+        """Return the canvas after the step, changed if the edit overrules the step's decision."""
         return canvas
 
     def same_forward(self, state: State) -> Hashable | None:
-        """Return a key, equal for two forwards that the edit changes in the same way, whatever their tokens.
+        """Return a key that is equal for forwards that the edit changes in the same way for any tokens.
 
         Such forwards can share a recording. None means that every forward must be launched.
         """
         return None
 
     def report(self, prompt: int, steps: int) -> dict[str, float]:
-        """Return named numbers about what the edit did to this prompt in the finished decoding."""
+        """Return named numbers that describe the edit's effect on a prompt in the finished decoding."""
         return {}
 
 
@@ -233,7 +233,7 @@ def overruled(model: Model, state: State, canvas: Int[Tensor, "b s"]) -> Int[Ten
 
 @contextmanager
 def notify_edits(model: Model, state: State) -> Iterator[None]:
-    """Tell the interventions in force about the coming forward, and run their own forwards before it."""
+    """Notify the interventions in force of the coming forward, and run their own forwards before it."""
     with attention_hook.lock_network(model.net):
         for place, edit in enumerate(model.edits):
             if edit.needs_preview(state):

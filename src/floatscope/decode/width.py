@@ -1,8 +1,8 @@
-"""The number of columns of a batch's prompts: the longest prompt, rounded up where batches share recordings.
+"""Compute the number of prompt columns of a batch: the longest prompt, rounded up to share recordings.
 
 A recorded forward is replayed only for batches of the same width. Prompts of unequal length are padded
-anyway; on a GPU they are padded to the next multiple of 32, so that a batch of similar length finds its
-forward recorded. Prompts of equal length are not padded.
+anyway; on a GPU they are padded to the next multiple of 32, so that batches of similar length share a
+recorded forward. Prompts of equal length are not padded.
 """
 
 from collections.abc import Sequence
@@ -24,5 +24,5 @@ def columns(model: Model, prompts: Sequence[Encoded], n_new: int) -> int:
 
 
 def rounded_on(model: Model) -> bool:
-    """Tell whether widths are rounded: on every GPU, recorded or not, so that both give the same bits."""
+    """Tell whether widths are rounded: on every GPU, so that results are equal with and without recording."""
     return model.device.type == "cuda"

@@ -6,8 +6,8 @@ with MaskColumns(k=5)(model):
 ```
 
 An intervention is a dataclass whose fields are its settings. Calling it on a model puts it in force for a
-`with` block. Before that, it proves on a random text that it changes the model's predictions. After the
-block the model is unchanged.
+`with` block. First it is checked, on a random text, that the intervention changes the model's
+predictions. After the block the model is unchanged.
 """
 
 from typing import TYPE_CHECKING

@@ -1,6 +1,6 @@
-"""Align the positions of two runs: by position, or by region, span by span. Nothing is patched here.
+"""Align the positions of two runs: by position, or by region, span by span. This module patches nothing.
 
-Positions of the answers always correspond one to one.
+Positions in the answers always correspond one to one.
 """
 
 from itertools import groupby
@@ -15,15 +15,15 @@ def partners(prompt: Encoded, other: Encoded, align: str) -> list[int]:
     """Return, for every position of a prompt, the corresponding position of another prompt, or −1 for none.
 
     With align="regions", the n-th span of a region corresponds to the n-th span of the same region. Spans
-    of different length are aligned at their end, because the last token is where a span has been read
-    completely.
+    of different lengths are aligned at their ends, because a span has been read completely only at its
+    last token.
     """
     if align == "positions":
         if len(prompt.ids) != len(other.ids):
             raise UsageError(
-                f"runs aligned by positions need prompts of one length: this one has {len(prompt.ids)} "
+                f"runs aligned by positions need prompts of equal length: this one has {len(prompt.ids)} "
                 f"tokens, the source {len(other.ids)}",
-                "Use align='regions', or prompts of one length.",
+                "Use align='regions', or prompts of equal length.",
             )
         return list(range(len(prompt.ids)))
     other_spans = _spans(other)

@@ -1,8 +1,9 @@
 """The base of interventions: settings that can be put in force on a model and removed again.
 
-An `ActiveIntervention` does the work. Every `with` block makes a new one. The decoding loop notifies it of
-each step, and it handles every attention call at the attention hook. Several interventions can be in force.
-The first one listed in Combined acts first: it sees the call before the others and the output after them.
+Every `with` block creates an `ActiveIntervention`, which changes the model. The decoding loop notifies it
+of each step, and it handles every attention call at the attention hook. Several interventions can be in
+force. The first one listed in Combined acts first: it sees the call before the others and the output
+after them.
 """
 
 from collections.abc import Hashable, Iterator
@@ -20,7 +21,7 @@ from ..models.select import Choice, chosen, within
 from ..registry import INTERVENTIONS, Configured, Registry, described
 from ..sequences.prompt import Encoded
 
-_PROBE = 24  # tokens of the random text on which an intervention must show that it bites
+_PROBE = 24  # tokens of the random text on which an intervention must have an effect
 
 
 class ActiveIntervention(Edit):
@@ -34,7 +35,7 @@ class ActiveIntervention(Edit):
 
     @contextmanager
     def forward(self, state: State) -> Iterator[None]:
-        """Keep `state` during one forward."""
+        """Set `state` during one forward."""
         before, self.state = self.state, state
         self.begin(state)
         try:
@@ -65,7 +66,7 @@ class ActiveIntervention(Edit):
         return () if idle else None
 
     def attention(self, call: attention_hook.Call, proceed: attention_hook.Proceed) -> Tensor:
-        """Handle a layer's attention: change the call or its output, and proceed."""
+        """Handle a layer's attention: change the call or its output, and call `proceed`."""
         return proceed(call)
 
 
@@ -87,11 +88,11 @@ class Intervention(Configured):
         self.check(model)
         if not model.on_one_device:
             raise UsageError(
-                f"{model.name} lies on several devices, where interventions do not act",
-                "Load it on one.",
+                f"{model.name} is on several devices, where interventions are not supported",
+                "Load it on one device.",
             )
         with ExitStack() as stack:
-            # Not in the middle of another thread's decoding; then it is in force for all of them.
+            # Wait for decodings in other threads; afterwards the intervention is in force in all threads.
             with attention_hook.lock_network(model.net):
                 with _suspended(model):
                     self.prove(model)
@@ -108,14 +109,14 @@ class Intervention(Configured):
         return 0
 
     def check(self, model: Model) -> None:
-        """Refuse settings that cannot work with this model, before anything runs.
+        """Raise an error for settings that cannot work with this model, before anything runs.
 
         Args:
             model (Model): the model to put it in force on.
         """
 
     def acting(self, model: Model) -> ActiveIntervention:
-        """Make the object that does the work during one `with` block.
+        """Create the object that changes the model during one `with` block.
 
         Args:
             model (Model): the model to act on.
@@ -128,7 +129,7 @@ class Intervention(Configured):
 
     @contextmanager
     def in_force(self, model: Model) -> Iterator[None]:
-        """Put the intervention in force for a `with` block, without the checks of a call.
+        """Put the intervention in force for a `with` block, without the checks that a call makes.
 
         Args:
             model (Model): the model to act on.
@@ -143,7 +144,7 @@ class Intervention(Configured):
             model.edits.remove(acting)
 
     def prove(self, model: Model) -> None:
-        """Prove on a random text that the intervention changes the predictions; raise ModelError if not.
+        """Raise ModelError unless the intervention changes the predictions for a random text.
 
         Args:
             model (Model): the model to try it on.
@@ -153,8 +154,8 @@ class Intervention(Configured):
             after = _predictions(model)
         if torch.equal(before, after):
             raise ModelError(
-                f"{self.describe()} leaves the logits of {model.name} as they were",
-                "Its layers and heads may carry nothing here, or the family is not supported.",
+                f"{self.describe()} does not change the logits of {model.name}",
+                "Its layers and heads may have no effect in this model, or the family is not supported.",
             )
 
     def describe(self) -> str:
@@ -199,7 +200,7 @@ class Combined(Intervention):
 
 @contextmanager
 def _suspended(model: Model) -> Iterator[None]:
-    """Suspend the interventions in force: they are meant for prompts, not for a random text."""
+    """Suspend the interventions in force, because their settings do not apply to a random text."""
     before, model.edits = model.edits, []
     try:
         with attention_hook.suspend(model.net):

@@ -1,8 +1,8 @@
-"""Many head ablations of one text: each branches off the clean forward at its first ablated layer.
+"""Run many head ablations of one text, each branching off the clean forward at its first ablated layer.
 
-Below its lowest ablated layer an ablated forward equals the clean one, which runs once and keeps the
+Below its lowest ablated layer an ablated forward equals the clean forward, which runs once and stores the
 input of every layer. So an ablation costs half a forward on average, and several share a batch. Nothing
-is decoded here.
+is decoded.
 """
 
 from collections import Counter
@@ -22,7 +22,8 @@ from .head_outputs import HeadMeans, HeadRows, Heads, by_layer
 from .layers import hooked
 from .library.ablate_heads import AblateHeads, Fills
 
-# Numbers in the widest tensor of a forward, on a CPU and on a GPU: beyond 8 MB a CPU takes longer for each.
+# Largest number of elements in a forward's widest tensor, on a CPU and on a GPU. Beyond 8 MB a CPU takes
+# longer per element.
 _AT_ONCE = (1 << 21, 1 << 25)
 
 
@@ -38,14 +39,15 @@ def ablated_each(
     seed: int = 0,
     batch_size: int | None = None,
 ) -> Float[Tensor, "n r v"]:
-    """Return the logits of some rows of one text for each set of ablated heads, as AblateHeads gives them.
+    """Return the logits of some rows of one text for each set of ablated heads, as with AblateHeads.
 
     Args:
         model (Model): the model to run, with no intervention in force.
         ids: token ids of the text, masks included.
-        sets: heads ((layer, head), …) that are ablated together; an empty set is the clean forward.
+        sets: sets of heads ((layer, head), …) that are ablated together; an empty set is the clean
+            forward.
         rows: indices of the rows whose logits are returned, as the network computes them (not shifted).
-        to: what replaces a head's output: "zero" (default), "mean" or "resample", as in AblateHeads.
+        to: replacement of a head's output: "zero" (default), "mean" or "resample", as in AblateHeads.
         reference: HeadMeans for "mean", HeadRows for "resample", None for "zero".
         seed: seed of the draws of "resample", default 0.
         batch_size: sets per forward; None (default) is as many as fit a CPU's cache, and more on a GPU.
@@ -55,8 +57,8 @@ def ablated_each(
     """
     if model.edits:
         raise UsageError(
-            "ablated_each runs forwards of its own, and an intervention is in force",
-            "Call it outside the `with`; put what acts everywhere into every set.",
+            "ablated_each runs its own forwards, but an intervention is in force",
+            "Call it outside the `with` block, and add heads that are always ablated to every set.",
         )
     if batch_size is None:
         batch_size = max(1, _AT_ONCE[model.device.type != "cpu"] // (len(ids) * _width(model)))
@@ -72,7 +74,7 @@ def ablated_each(
     first = [min(ablation, default=model.n_layers) for ablation in ablations]
     clean = _Clean(model, ids, rows, frozenset(first))
     fills = Fills(AblateHeads((), to, None, reference, seed), model)
-    # One that begins nowhere is the clean forward itself.
+    # An empty set is the clean forward.
     logits = clean.logits.repeat(len(sets), 1, 1)
     order = sorted(
         (n for n, layer in enumerate(first) if layer < model.n_layers), key=first.__getitem__
@@ -86,7 +88,7 @@ def ablated_each(
 
 
 def _width(model: Model) -> int:
-    """Return the width of the widest activation of a layer."""
+    """Return the width of a layer's widest activation."""
     return max(model.net.config.hidden_size, getattr(model.net.config, "intermediate_size", 0))
 
 
@@ -155,7 +157,7 @@ class _Branches:
 
 @contextmanager
 def _identity(block: nn.Module) -> Iterator[None]:
-    """Replace a layer by the identity; its output is known and inserted later."""
+    """Replace a layer by the identity within a `with` block; its known output is inserted later."""
     block.forward = lambda hidden_states, *args, **kwargs: hidden_states
     try:
         yield

@@ -1,8 +1,8 @@
-"""Column sums of the attention, the keys that stand out by them, and hiding keys from a call.
+"""Compute column sums of the attention, choose keys by them, and hide keys from a call.
 
-Pure functions of tensors; `controls` draws other keys instead. A choice of keys is a boolean tensor (b, h
-or 1, k); True hides the key from every query of that head. A row that would lose its last key keeps what
-it saw.
+Pure functions of tensors; `controls` draws the keys of controls. A choice of keys is a boolean tensor (b,
+h or 1, k); True hides the key from every query of that head. A row that would lose all its keys is not
+changed.
 """
 
 from collections.abc import Sequence
@@ -19,17 +19,17 @@ from ..models import Visibility, attention_hook
 
 RANKS = ("lift", "mass", "received")
 
-# Labels belong to one forward, as does what the kernels derive from them: all its layers share them.
+# All layers of a forward share its labels and the data that the kernels derive from them.
 _labels: "WeakKeyDictionary[Visibility, Labels]" = WeakKeyDictionary()
 
 
 @dataclass(frozen=True, eq=False)
 class ColumnSums:
-    """Attention received by each key from the rows so far: column sums, and what to scale them by."""
+    """Attention received by each key from the rows so far: column sums, and the numbers that scale them."""
 
     total: Float[Tensor, "b h k"]
-    viewers: Float[Tensor, "b 1 k"]  # rows that see the key
-    even: Float[Tensor, "b 1 k"]  # the sums, had every row spread its attention evenly
+    viewers: Float[Tensor, "b 1 k"]  # number of rows that see the key
+    even: Float[Tensor, "b 1 k"]  # the sums if every row spread its attention evenly
 
     def widened(self, n_key: int) -> "ColumnSums":
         """Append keys that no row has seen yet, up to `n_key`."""
@@ -57,7 +57,7 @@ class ColumnSums:
         return (self.total / scale[rank]).masked_fill(self.viewers == 0, torch.nan)
 
     def seen_by(self, least: float) -> Bool[Tensor, "b 1 k"]:
-        """Return the keys that enough rows see: `least` is a share of all rows below 1, else a number."""
+        """Return the keys that enough rows see: `least` is a share of all rows if below 1, else a number."""
         rows = self.viewers.amax(-1, keepdim=True)
         return self.viewers >= (least * rows if least < 1 else rows.new_full((), least)).clamp(1)
 
@@ -65,7 +65,7 @@ class ColumnSums:
 def attended(
     call: attention_hook.Call, visible: Visibility, rows: Bool[Tensor, "b q"] | None = None
 ) -> ColumnSums:
-    """Compute the column sums of a call's attention, over all rows or some."""
+    """Compute the column sums of a call's attention, over all rows or the given ones."""
     real = visible.row_is_real  # (b, q)
     if rows is not None:
         real = real & rows
@@ -84,11 +84,11 @@ def attended(
 
 
 def _over_viewers(visible: Visibility, value: Float[Tensor, "b q"]) -> Float[Tensor, "b 1 k"]:
-    """For each key, sum a row's value over the rows that see it.
+    """Sum a value per row over the rows that see each key.
 
-    A row that sees a key is followed by rows that see it too, up to the end of the window.
+    All rows between a row that sees a key and the end of the window see that key too.
     """
-    last = visible.last_visible.contiguous()  # (b, q), never falling
+    last = visible.last_visible.contiguous()  # (b, q), never decreasing
     keys = torch.arange(visible.keys, device=last.device).expand(len(last), -1).contiguous()
     first = torch.searchsorted(last, keys)
     suffix = pad(value.flip(1).cumsum(1).flip(1), (0, 1))
@@ -108,7 +108,7 @@ def top(
 
 
 def heaviest(weight: Float[Tensor, "b h k"], share: float) -> Bool[Tensor, "b h k"]:
-    """Return the fewest keys that together weigh `share`, the heaviest first; all if they weigh less."""
+    """Return the fewest heaviest keys whose weights sum to `share`, or all keys if they sum to less."""
     ordered, key = weight.sort(dim=-1, descending=True, stable=True)
     needed = ordered.cumsum(-1) - ordered < share
     return torch.zeros_like(needed).scatter_(-1, key, needed)
@@ -119,13 +119,13 @@ def hide(
     columns: Bool[Tensor, "b #h k"],
     rows: Bool[Tensor, "b q"] | None = None,
 ) -> attention_hook.Call:
-    """Hide keys in a call, for all rows or some; the call itself if there is nothing to hide."""
+    """Hide keys in a call, for all rows or the given ones; return the call unchanged if there are no keys."""
     if not bool(columns.any()) or (rows is not None and not bool(rows.any())):
         return call
     n_rows = call.query.shape[2]
     plain = call.mask is None and not call.causal and rows is None
     if plain and not bool(columns.all(-1).any()):
-        # All rows see the same keys: one line of mask for each head, stretched over them.
+        # All rows see the same keys: one mask row per head, expanded over the rows.
         return replace(call, mask=~columns[:, :, None].expand(-1, -1, n_rows, -1))
     before = attention_hook.explicit_mask(call)
     hidden = columns[:, :, None] if rows is None else columns[:, :, None] & rows[:, None, :, None]

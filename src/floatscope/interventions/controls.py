@@ -1,8 +1,8 @@
-"""Controls: other keys instead of the chosen ones, matched in number, position, or received attention.
+"""Choose control keys to hide instead of the picked keys, matched in number, position, or attention.
 
 Pure functions of tensors. The draws depend only on the prompt and the seed, not on step or layer. If two
-layers chose the same key, the control replaces it by the same key in both, so a control is as stable over
-layers as its anchors.
+layers pick the same key, the control replaces it by the same key in both, so a control is as stable over
+layers as the anchors.
 """
 
 import torch
@@ -21,8 +21,8 @@ def pick_controls(
 ) -> Bool[Tensor, "b h k"]:
     """Return control keys from the pool that were not picked, head by head.
 
-    `noise` holds the prompt's random numbers, one per key. `total` is the attention that each key
-    receives, which "mass" needs.
+    `noise` has the prompt's random numbers, one per key. `total` is the attention that each key receives,
+    which is required for "mass".
     """
     free = pool & ~picked
     if kind == "mass":
@@ -30,7 +30,7 @@ def pick_controls(
         return _as_heavy(picked, free, total)
     size = picked.shape[-1]
     places = torch.arange(size, device=picked.device)
-    # A circle of all keys in random order, one per prompt; each picked key gives way to the next free.
+    # A random cyclic order of all keys, one per prompt; each picked key is replaced by the next free key.
     order = noise.argsort(-1).argsort(-1)[:, None].expand_as(picked)
     controls = torch.zeros_like(picked)
     for n in range(int(picked.sum(-1).max())):
@@ -38,7 +38,7 @@ def pick_controls(
         position = is_nth.float().argmax(-1, keepdim=True)  # (b, h, 1)
         if kind == "random":
             distance = ((order - order.gather(-1, position)) % size).float()
-        else:  # left or right of it at the same distance: by chance
+        else:  # ties between left and right are broken at random
             distance = (places - position).abs() + noise[:, None] / 2
         nearest = distance.masked_fill(~free, torch.inf).argmin(-1, keepdim=True)
         control = torch.zeros_like(picked).scatter_(-1, nearest, True) & is_nth.any(
@@ -54,17 +54,17 @@ def _as_heavy(
 ) -> Bool[Tensor, "b h k"]:
     """Choose free keys whose attention sums to that of the picked keys, the strongest first.
 
-    A key is taken if it still fits. At the end one key that exceeds the sum is taken if that comes
-    nearer, so the error is at most half of the weakest key that did not fit. If the free keys hold less
-    than the picked ones, all are taken.
+    A key is chosen if it fits into the remaining sum. At the end one key that exceeds the sum is chosen
+    if the result is nearer to the sum, so the error is at most half of the weakest key that did not fit.
+    If the free keys have less attention than the picked keys, all are chosen.
     """
     weight = total.double().cpu()
-    remaining = (weight * picked.cpu()).sum(-1)  # (b, h): still to be hidden
+    remaining = (weight * picked.cpu()).sum(-1)  # (b, h): attention still to be hidden
     weight, key = weight.masked_fill(~free.cpu(), 0).sort(dim=-1, descending=True, stable=True)
     chosen = torch.zeros_like(weight, dtype=torch.bool)
     for place in range(
         weight.shape[-1]
-    ):  # (one after another: what fits depends on what was taken)
+    ):  # sequential, because what fits depends on earlier choices
         fits = (weight[..., place] <= remaining) & (weight[..., place] > 0)
         chosen[..., place] = fits
         remaining = remaining - torch.where(fits, weight[..., place], 0.0)
@@ -81,9 +81,9 @@ def pick_equal_mass(
     weight: Float[Tensor, "b h k"],
     noise: Float[Tensor, "b k"],
 ) -> Bool[Tensor, "b h k"]:
-    """Choose free keys in random order until they hold as much attention as the picked ones.
+    """Choose free keys in random order until they have as much attention as the picked keys.
 
-    If all free keys hold less, all are chosen.
+    If all free keys have less attention, all are chosen.
     """
     order = noise.argsort(-1)[:, None].expand_as(picked)
     drawn = (weight * free).gather(-1, order)

@@ -1,10 +1,10 @@
-"""Head outputs of other runs, as means or as rows, for AblateHeads to insert.
+"""Record head outputs of other runs, as means or rows, which AblateHeads inserts.
 
 ```python
 reference = fs.interventions.HeadMeans.of(model, prompts)
 ```
 
-They are stored by layer and head, on the model's device and in its dtype.
+The outputs are stored by layer and head, on the model's device and in its dtype.
 """
 
 import hashlib
@@ -44,11 +44,11 @@ def by_layer(heads: Heads, model: Model, caller: str) -> dict[int, list[int]]:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class HeadMeans:
-    """The mean output of every head over all rows of some runs. Made by `HeadMeans.of`.
+    """The mean output of every head over all rows of some runs. Created by `HeadMeans.of`.
 
     Args:
         mean: mean output, shape (layer, head, channel), in the model's dtype.
-        norm: mean over rows of ‖W_O o‖, the norm of what a head writes to the residual stream, shape
+        norm: mean over rows of ‖W_O o‖, the norm of a head's contribution to the residual stream, shape
             (layer, head).
         prompts: number of prompts averaged over.
         rows: number of rows averaged over.
@@ -108,7 +108,7 @@ class _Sums(Observer):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class HeadRows:
-    """The output of heads in every row of some runs. Made by `HeadRows.of`.
+    """The output of heads in every row of some runs. Created by `HeadRows.of`.
 
     Args:
         rows: by layer, one tensor per prompt of shape (row, head, channel).
@@ -116,8 +116,8 @@ class HeadRows:
         ids: token ids of each prompt.
     """
 
-    rows: dict[int, tuple[Float[Tensor, "row h d"], ...]]  # by layer: a tensor for each prompt
-    heads: dict[int, list[int]]  # by layer: the heads that are kept, in that order
+    rows: dict[int, tuple[Float[Tensor, "row h d"], ...]]  # by layer: one tensor per prompt
+    heads: dict[int, list[int]]  # by layer: the recorded heads, in the order of `rows`
     ids: tuple[tuple[int, ...], ...]
 
     @classmethod

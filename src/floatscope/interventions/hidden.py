@@ -8,16 +8,17 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-SHARE, COLUMNS = "hidden_share", "hidden_columns"  # as a decoding and a row of answers call them
+# names in a decoding's info and in rows of answers
+SHARE, COLUMNS = "hidden_share", "hidden_columns"
 
 
 @dataclass
 class Hidden:
-    """The removed attention of one decoding, by step, layer and head.
+    """The attention that a mask removed in one decoding, by step, layer and head.
 
-    A share is what the hidden columns held, in the rows from which they were hidden, of that layer's
-    attention without this mask (but with its effect on the layers below). A row that keeps its only key
-    is counted with the others. With a KV cache a step's rows are the new ones.
+    A share is the attention on the hidden columns, from the rows from which they are hidden, as a
+    fraction of the layer's attention without this mask (but with its effect on the layers below). A row
+    that keeps its only key is included. With a KV cache the rows of a step are the new rows.
     """
 
     _steps: list[tuple[int, int, list[int], Tensor]] = field(default_factory=list)
@@ -31,7 +32,7 @@ class Hidden:
         rows: Float[Tensor, "b h"],
         columns: Float[Tensor, "b h"],
     ) -> None:
-        """Add one forward: attention of the hidden columns, rows, and hidden columns, by prompt and head."""
+        """Add one forward: attention on the hidden columns, number of rows, and number of hidden columns."""
         self._steps.append((step, layer, list(prompts), torch.stack([hidden, rows, columns])))
 
     @property
@@ -47,7 +48,7 @@ class Hidden:
         return self._arrays()[2]
 
     def mean(self, prompt: int | None = None, steps: int | None = None) -> dict[str, float]:
-        """Return mean share of attention and columns per head, of one prompt's first steps or of all."""
+        """Return the mean share and number of hidden columns per head, of a prompt's first steps or all."""
         hidden, rows, columns = self._arrays()[
             :, slice(prompt, None if prompt is None else prompt + 1)
         ][:, :, :steps]

@@ -1,6 +1,7 @@
 """Hooks that change layers: their inputs (the residual stream) or the outputs of their heads.
 
-The residual is changed by module hooks, head outputs at the attention hook. Subclasses define the change.
+Module hooks change the residual, and the attention hook changes head outputs. Subclasses define the
+change.
 """
 
 from collections.abc import Callable, Iterator
@@ -22,8 +23,8 @@ from .base import ActiveIntervention, Intervention
 def hooked(block: nn.Module, change: Callable[[Tensor], Tensor]) -> Iterator[None]:
     """Replace the input of a layer by `change(input)` within a `with` block.
 
-    The hook runs before hooks that are already there, so the intervention listed first acts first, and
-    observers see its effect.
+    The hook runs before existing hooks, so the intervention listed first acts first, and observers see
+    its effect.
     """
 
     def hook(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -65,19 +66,19 @@ class ActiveLayers(ActiveIntervention):
         return self.output(call, output)
 
     def residual(self, layer: int, x: Float[Tensor, "b q w"]) -> Float[Tensor, "b q w"]:
-        """Return the layer's input set to zero. Subclasses override this."""
+        """Return the changed input of a layer. This default sets it to zero."""
         return torch.zeros_like(x)
 
     def output(
         self, call: attention_hook.Call, output: Float[Tensor, "b q h d"]
     ) -> Float[Tensor, "b q h d"]:
-        """Return the head outputs with the chosen heads set to zero. Subclasses override this."""
+        """Return the changed head outputs of a layer. This default sets the chosen heads to zero."""
         return output.index_fill(2, torch.tensor(self.heads, device=output.device), 0)
 
 
 @dataclass(frozen=True)
 class ZeroProbe(Intervention):
-    """Set what another intervention changes to zero, to prove that the change reaches the logits."""
+    """An intervention that sets what another one changes to zero, to test that the logits depend on it."""
 
     kind: str
     layers: Choice = None

@@ -1,4 +1,4 @@
-"""The common parts of all maskings: layers, heads, steps, controls, hiding, and the record of it.
+"""The common parts of all maskings: layers, heads, steps, controls, hiding, and records of hidden attention.
 
 Subclasses choose the keys.
 """
@@ -23,12 +23,12 @@ from .hidden import Hidden
 
 @lru_cache(maxsize=4096)
 def _name(ids: tuple[int, ...]) -> int:
-    """Hash a prompt to a number, the same on every machine; cached, because every layer needs it."""
+    """Hash a prompt to a number that is the same on every machine; cached, because every layer needs it."""
     return zlib.crc32(repr(ids).encode())
 
 
 class DoesNotFit(UsageError):
-    """More columns to hide than the prompt has, or than it leaves for a control.
+    """A prompt with too few columns to hide, or too few other columns for a control.
 
     Args:
         problem: what is wrong.
@@ -40,9 +40,10 @@ class DoesNotFit(UsageError):
 class Masking(Intervention):
     """Hide keys from attention in some layers, heads and steps.
 
-    A control hides other keys of the prompt instead, head by head. It has the number, the position or the
-    weight of the chosen keys, but not their content, so any difference in effect is due to the choice.
-    The draws depend on prompt and seed only: over steps and layers they change only if the choice does.
+    A control hides other keys of the prompt instead, head by head. The other keys match the chosen keys
+    in number, position or weight but not in content, so any difference in effect is due to the choice.
+    The draws depend only on prompt and seed: over steps and layers they change only if the choice
+    changes.
 
     Args:
         layers: layers in which to act, as a number, a slice or a sequence; all by default.
@@ -50,8 +51,8 @@ class Masking(Intervention):
         steps: steps at which to act, in the same way; all by default.
         control: None (default) hides the chosen keys. "random" hides as many other keys, drawn at random.
             "matched" replaces each chosen key by the nearest key that is not chosen. "mass" hides other
-            keys, the strongest first, that together held the same share of the head's attention in the
-            first forward without a mask; all others if they hold less.
+            keys, the strongest first, that together had the same share of the head's attention in the
+            first forward without a mask; all others if they had less.
         seed: seed of the control's draws, default 0.
     """
 
@@ -71,7 +72,7 @@ class Masking(Intervention):
 
 
 class ActiveMask(ActiveIntervention):
-    """A masking in force. `hidden` records what it removed in the latest decoding."""
+    """A masking in force. `hidden` records the attention that it removed in the latest decoding."""
 
     def __init__(self, spec: Masking, model: Model, *, preview_first: bool) -> None:
         super().__init__(model, spec.layers, spec.steps)
@@ -86,17 +87,17 @@ class ActiveMask(ActiveIntervention):
             self.heads = torch.zeros(1, model.n_heads, 1, dtype=torch.bool, device=model.device)
             self.heads[:, self.head_ids] = True
 
-    # The first forward, once more and without the mask
+    # The preview: the first forward without the mask
 
     def needs_preview(self, state: State) -> bool:
-        """Tell whether the first forward must run once more without the mask."""
+        """Tell whether the first forward must also be run without the mask."""
         return self.preview_first and state.step == 0 and not state.blind
 
     def run_preview(self, state: State) -> None:
-        """Record what every layer attends to without this mask.
+        """Record the attention of every layer without this mask.
 
-        This takes an extra forward: in a masked forward the upper layers lack what the lower ones hid, so
-        the choice would differ from what its controls are compared with.
+        This takes an extra forward, because in a masked forward the mask in lower layers changes the
+        attention of upper layers, and choice and controls would have different references.
         """
         self.state, self.previewing, self.unmasked = state, True, {}
         try:
@@ -107,7 +108,7 @@ class ActiveMask(ActiveIntervention):
             self.state, self.previewing = None, False
 
     def finish_preview(self) -> None:
-        """Choose keys from `unmasked`, which is complete now."""
+        """Choose keys from `unmasked`, which has all layers now."""
 
     def begin(self, state: State) -> None:
         if state.step == 0 and not state.blind:
@@ -127,7 +128,7 @@ class ActiveMask(ActiveIntervention):
     # Keys
 
     def visible(self, call: attention_hook.Call) -> Visibility:
-        """Return which rows see which keys: as in the decoding, or in a single forward without padding."""
+        """Return the visibility of keys in the decoding, or in a single forward without padding."""
         if self.state is not None:
             visible = self.state.visible
         else:
@@ -147,7 +148,7 @@ class ActiveMask(ActiveIntervention):
         pool: Bool[Tensor, "b 1 k"],
         total: Float[Tensor, "b all_h k"] | None = None,
     ) -> Bool[Tensor, "b _ k"]:
-        """Return the control's columns if there is a control, else the picked columns."""
+        """Return the control's columns, or the picked columns if there is no control."""
         kind = self.masking.control
         if kind is None:
             return picked
@@ -156,8 +157,8 @@ class ActiveMask(ActiveIntervention):
         if len(short):
             b, h = short[0].tolist()
             raise DoesNotFit(
-                f"no control of {int(n_picked[b, h])} other columns fits among the "
-                f"{int(room[b, h])} that are left of the prompt",
+                f"a control needs {int(n_picked[b, h])} other columns, and the prompt has "
+                f"{int(room[b, h])} left",
                 "Hide fewer columns, or use longer prompts.",
             )
         if total is not None and kind == "mass":
@@ -189,7 +190,7 @@ class ActiveMask(ActiveIntervention):
         rows: Bool[Tensor, "b q"] | None = None,
         sums: columns.ColumnSums | None = None,
     ) -> attention_hook.Call:
-        """Hide these keys in a call. `sums` holds the column sums if they are already computed."""
+        """Hide the picked keys in a call. `sums` has the column sums if they are already computed."""
         return columns.hide(call, self.noted(call, picked, rows, sums), rows)
 
     def noted(
@@ -199,7 +200,7 @@ class ActiveMask(ActiveIntervention):
         rows: Bool[Tensor, "b q"] | None = None,
         sums: columns.ColumnSums | None = None,
     ) -> Bool[Tensor, "b _ k"]:
-        """Restrict the keys to the chosen heads, and record what they hold."""
+        """Restrict the keys to the chosen heads, and record the attention on them."""
         picked = picked if self.heads is None else picked & self.heads
         state = self.state
         if state is not None and not state.blind:

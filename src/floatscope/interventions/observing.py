@@ -1,6 +1,7 @@
-"""Observers record what they need from every layer of a model's runs: references and activations.
+"""Observe every layer of a model's runs, to record references and activations.
 
-They change nothing. Prompts run one at a time, so that a prompt's record never depends on the others.
+Observers change nothing. Prompts run one at a time, so that a prompt's record never depends on the
+others.
 """
 
 from collections.abc import Iterator, Sequence
@@ -19,7 +20,7 @@ from ..sequences.prompt import Encoded, PromptLike, encode
 
 
 class Observer(Watcher):
-    """Sees every layer's call and output in every forward except guidance's forward without the prompt."""
+    """A handler that receives every layer's call and output, except in guidance's second forward."""
 
     def __init__(self, model: Model) -> None:
         self.model = model
@@ -39,7 +40,7 @@ class Observer(Watcher):
         """Receive one layer's call and output of one forward."""
 
     def run(self, prompt: Encoded, sampler: AnySampler | None) -> Decoding | None:
-        """Decode a prompt, or run one forward over it if there is no sampler."""
+        """Decode a prompt, or run one forward over the prompt if there is no sampler."""
         with (
             attention_hook.lock_network(self.model.net),
             attention_hook.attach(self.model.net, self._observe),
@@ -69,6 +70,6 @@ def encoded(model: Model, prompts: Sequence[PromptLike]) -> list[Encoded]:
     """Return the prompts as the model receives them."""
     if isinstance(prompts, str) or not len(prompts):
         raise UsageError(
-            f"a reference is made of {prompts!r:.60}", "Give a list of at least one prompt."
+            f"cannot make a reference of {prompts!r:.60}", "Give a list of at least one prompt."
         )
     return [prepared(model, encode(model, prompt)) for prompt in prompts]

@@ -1,7 +1,7 @@
-"""The common parts of interventions that overrule a step's decision: their steps, proof and record.
+"""The common parts of interventions that overrule a step's decision: steps, check of effect, and record.
 
-No forward changes: the model continues from another canvas. The decision of step t is overruled after its
-forward, so step t + 1 is the first to see the change.
+The forwards are not changed: the model continues from another canvas. The decision of step t is overruled
+after its forward, so step t + 1 is the first to see the change.
 """
 
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ from .base import ActiveIntervention, Intervention, probe_text
 
 @dataclass(frozen=True)
 class Overruling(Intervention):
-    """Set positions of the answer after a step, whatever the step decided."""
+    """Base of interventions that set positions of the answer after a step, whatever the step decided."""
 
     def probes(self, model: Model) -> Sequence[Intervention]:
         """Return versions of the intervention, one of which must change the first step of any decoding.
@@ -40,15 +40,15 @@ class Overruling(Intervention):
             if not np.array_equal(before, after):
                 return
         raise ModelError(
-            f"{self.describe()} leaves the first step of {model.name} as it was",
-            "Its sampler may not ask interventions; use one of Floatscope's.",
+            f"{self.describe()} does not change the first step of {model.name}",
+            "The sampler may ignore interventions; use one of Floatscope's samplers.",
         )
 
 
 class ActiveOverrule(ActiveIntervention):
-    """An overruling in force. It counts the positions that it changed in each prompt."""
+    """An overruling in force. `count` has the number of changed positions of each prompt."""
 
-    name = ""  # of the count in the decoding's report
+    name = ""  # name of the count in the decoding's report
 
     def __init__(self, model: Model, step: int) -> None:
         super().__init__(model)
@@ -68,11 +68,11 @@ class ActiveOverrule(ActiveIntervention):
         return changed
 
     def changed(self, state: State, canvas: Int[Tensor, "b s"]) -> Int[Tensor, "b s"]:
-        """Return the canvas that the step leaves behind."""
+        """Return the changed canvas after the step."""
         raise TypeError(f"{type(self).__name__} must define changed")
 
     def report(self, prompt: int, steps: int) -> dict[str, float]:
-        reached = self.step < steps  # a prompt that had ended before is in the batch, inert
+        reached = self.step < steps  # a prompt that has ended remains in the batch, without effect
         return {self.name: float(self.count.get(prompt, 0) if reached else 0)}
 
 

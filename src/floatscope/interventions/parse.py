@@ -11,7 +11,7 @@ from .library import INTERVENTIONS
 
 
 def intervention_of(text: str) -> Intervention:
-    """Parse "mask-columns,k=5,rule=excess(3),layers=0:4"; several joined by " + " become Combined."""
+    """Parse "mask-columns,k=5,rule=excess(3),layers=0:4"; several joined by " + " give Combined(...)."""
     parts = [_one_intervention(part.strip()) for part in text.replace(";", ",").split(" + ")]
     return parts[0] if len(parts) == 1 else Combined(tuple(parts))
 

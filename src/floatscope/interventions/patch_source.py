@@ -1,13 +1,13 @@
-"""PatchSource: what Patch takes from a run, recorded by step and layer.
+"""PatchSource: activations of a run, recorded by step and layer for Patch.
 
 ```python
 clean = fs.interventions.PatchSource.of(model, prompt, sampler)
 ```
 
 "residual" is the input of each layer. "head" is each head's output, before heads are mixed. "attention"
-is stored as queries and keys, from which the weights follow: their size grows with S, that of the weights
-with S². Rows are those of the step's forward, with a KV cache the new ones. Tensors stay on the model's
-device.
+is stored as queries and keys, from which the weights are computed: their size is O(S), that of the
+weights O(S²). Rows are those of the step's forward, which with a KV cache are the new rows. Tensors stay
+on the model's device.
 """
 
 import hashlib
@@ -34,12 +34,12 @@ QUERY, KEY = "query", "key"
 
 @dataclass(frozen=True, eq=False, repr=False)
 class PatchSource:
-    """A recorded run for Patch. Made by `PatchSource.of`.
+    """A recorded run for Patch. Created by `PatchSource.of`.
 
     Args:
         prompt: the encoded prompt.
         sampler: the sampler as a Python call; "" if the prompt was read in one forward.
-        keep: what was recorded: "head", "attention", "residual".
+        keep: kinds that were recorded: "head", "attention", "residual".
         layers: recorded layers.
         first_row: by step, the position of the forward's first row.
         tensors: tensors by (kind, step, layer); their first dimension is rows, or heads and then rows.
@@ -47,7 +47,7 @@ class PatchSource:
     """
 
     prompt: Encoded
-    sampler: str  # as it was run; "" where the prompt was read in one forward
+    sampler: str  # as a Python call; "" if the prompt was read in one forward
     keep: tuple[str, ...]
     layers: tuple[int, ...]
     first_row: dict[int, int]  # by step: the position of the forward's first row
@@ -67,7 +67,7 @@ class PatchSource:
         layers: Choice = None,
         steps: Choice = None,
     ) -> "PatchSource":
-        """Decode a prompt and record what Patch needs; without a sampler, read it in one forward.
+        """Decode a prompt and record the tensors that Patch needs; without a sampler, read it in one forward.
 
         Args:
             model (Model): the model to run.
@@ -87,8 +87,8 @@ class PatchSource:
             decoding = recorder.run(encoded_prompt, sampler)
         if not recorder.first_row:
             raise UsageError(
-                f"PatchSource: steps = {steps} keeps none of the steps that were run",
-                "Choose steps from 0 on.",
+                f"PatchSource: steps = {steps} selects none of the steps that were run",
+                "Count steps from 0.",
             )
         sampler_text = "" if sampler is None else sampler.describe()
         return cls(
@@ -147,7 +147,7 @@ class _Recorder(Observer):
 
     @contextmanager
     def forward(self, state: State) -> Iterator[None]:
-        # A cache's keys come from all steps before: those must be there.
+        # With a cache, a step also needs the keys of all earlier steps.
         selected = within(self.steps, state.step, "step")
         if selected or (state.cached and "attention" in self.keep):
             self.first_row[state.step] = int(state.visible.query_positions[0])

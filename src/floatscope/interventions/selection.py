@@ -50,8 +50,9 @@ class Selection:
     _token_classes: dict[tuple[int, str], str] = field(
         default_factory=dict
     )  # (token, region) → class
-    _places: dict[int, frozenset[int]] = field(default_factory=dict)  # prompt's length → positions
-    _answers: frozenset[int] = frozenset()  # places in the answer
+    # length of the prompt → positions
+    _places: dict[int, frozenset[int]] = field(default_factory=dict)
+    _answers: frozenset[int] = frozenset()  # positions in the answer
 
     def __post_init__(self) -> None:
         self.regions = names_of(self.regions)
@@ -97,7 +98,7 @@ class Selection:
         size, names = len(prompt.ids), self.regions
         if GOLD in names and prompt.gold is None:
             raise UsageError(
-                "regions='gold' needs prompts that say which passage is gold",
+                "regions='gold' needs prompts with a gold passage",
                 "Use Prompt.rag(..., gold=...), or name the region.",
             )
         if region in names or (GOLD in names and region == prompt.gold):

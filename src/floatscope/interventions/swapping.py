@@ -1,9 +1,9 @@
-"""Many patches between two runs in one forward: each entry of the batch has its own patch.
+"""Run many patches between two texts in one forward: each entry of the batch has its own patch.
 
 Two texts of equal length, a clean and a corrupted one, are entries 0 and 1. Each patch branches off one
-of them, as a copy of its residual stream, at the first layer where it takes rows of the other; the layers
-below are computed once. One pair of texts at a time, without decoding. `Patch` patches decodings, one
-patch at a time.
+of them, as a copy of its residual stream, at the first layer where rows of the other text are inserted;
+the layers below are computed once. A call handles one pair of texts, without decoding. `Patch` patches
+decodings, one patch at a time.
 """
 
 from collections.abc import Iterator, Sequence
@@ -25,7 +25,7 @@ CLEAN, CORRUPTED = 0, 1
 
 @dataclass(frozen=True)
 class Swap:
-    """At the inputs of these layers, take the rows at these positions from the other run.
+    """A patch that replaces rows of layers' inputs by those of the other run.
 
     Args:
         layers: layers whose inputs are changed, from 0, at least one.
@@ -53,7 +53,7 @@ def patched_each(
     Args:
         model (Model): the model to run, with no intervention in force.
         clean, corrupted: token ids of two texts of equal length, masks included.
-        swaps: what is taken from the other run, each swap separately.
+        swaps: patches, each applied separately.
         rows: indices of the rows whose logits are returned, as the network computes them (not shifted).
         batch_size: swaps per forward, default 64.
 
@@ -62,14 +62,13 @@ def patched_each(
     """
     if model.edits:
         raise UsageError(
-            "patched_each runs forwards of its own, and an intervention is in force",
-            "Call it outside the `with`.",
+            "patched_each runs its own forwards, but an intervention is in force",
+            "Call it outside the `with` block.",
         )
     if len(clean) != len(corrupted):
         raise UsageError(
-            f"patched_each: the clean text has {len(clean)} tokens, the corrupted one "
-            f"{len(corrupted)}",
-            "Give texts of one length.",
+            f"patched_each: the clean text has {len(clean)} tokens, the corrupted text {len(corrupted)}",
+            "Give texts of equal length.",
         )
     wrong = [
         s for s in swaps if not s.layers or not 0 <= min(s.layers) <= max(s.layers) < model.n_layers
@@ -102,7 +101,7 @@ class _Entries:
     def run(self, clean: Sequence[int], corrupted: Sequence[int], rows: Sequence[int]) -> Tensor:
         model, size = self.model, len(clean)
         texts = torch.tensor([list(clean), list(corrupted)], device=model.device)
-        # Who sees whom is said of one text, and holds for every entry.
+        # The visibility of one text applies to every entry.
         prompt = Encoded(tuple(int(i) for i in clean), ("prompt",) * size)
         state = State.build(model, [prompt], texts[:1], (size, size), prompt_end=size)
         with attention_hook.lock_network(model.net), self._swapping():

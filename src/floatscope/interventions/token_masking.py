@@ -1,6 +1,6 @@
 """The common parts of maskings of chosen tokens: selection by region, class or position, and controls.
 
-`mask_columns` chooses by attention instead. Subclasses define what is done to the keys.
+`mask_columns` chooses keys by attention instead. Subclasses define how the keys are changed.
 """
 
 from dataclasses import dataclass
@@ -38,7 +38,7 @@ class TokenMasking(Masking):
         super().check(model)
         if not self.regions and not self.classes and self.positions is None:
             raise UsageError(
-                f"{type(self).__name__} needs something to hide",
+                f"{type(self).__name__} selects no tokens",
                 "Give regions=..., classes=... or positions=....",
             )
         check_classes(self.classes)
@@ -48,7 +48,7 @@ class TokenMasking(Masking):
 
 
 class ActiveTokens(ActiveMask):
-    """A masking of chosen keys in force, for all rows or for chosen ones."""
+    """A masking of chosen keys in force, for all rows or for chosen rows."""
 
     def __init__(
         self, spec: Masking, model: Model, keys: Selection, rows: Selection | None = None
@@ -57,10 +57,11 @@ class ActiveTokens(ActiveMask):
         self.keys, self.rows = keys, rows
         self.columns = torch.empty(0)
         self.from_rows: Tensor | None = None
-        self.drawn: dict[int | None, Tensor] = {}  # by layer, where they differ: what is hidden now
+        # hidden columns of this step, by layer if layers differ
+        self.drawn: dict[int | None, Tensor] = {}
 
     def begin(self, state: State) -> None:
-        """Select the columns of this step: the same for all layers and heads, and for guidance."""
+        """Select the columns of this step, which are the same for all layers and heads, and for guidance."""
         super().begin(state)
         if state.blind:
             return
@@ -74,9 +75,9 @@ class ActiveTokens(ActiveMask):
             return proceed(call)
         if self.state is None:
             raise UsageError(
-                f"{type(self.masking).__name__} knows the regions of a prompt only while it is decoded "
-                "or read",
-                "Use generate, trace or read inside the `with`.",
+                f"{type(self.masking).__name__} knows a prompt's regions only while the prompt is "
+                "decoded or read",
+                "Use generate, trace or read inside the `with` block.",
             )
         return proceed(self.changed(call, self._columns(self.state, call.layer)))
 
@@ -87,7 +88,8 @@ class ActiveTokens(ActiveMask):
         return self.hide(call, picked, self.from_rows)
 
     def _columns(self, state: State, layer: int) -> Bool[Tensor, "b _ k"]:
-        weighed = self.masking.control == "mass"  # by what a layer's keys held in the first forward
+        # uses the attention on a layer's keys in the first forward
+        weighed = self.masking.control == "mass"
         place = layer if weighed else None
         if place not in self.drawn:
             total = None

@@ -1,4 +1,4 @@
-"""Models: a checkpoint is read and checked and becomes a Model."""
+"""Models: read and check a checkpoint, and make a Model from it."""
 
 from typing import TYPE_CHECKING
 

@@ -2,9 +2,9 @@
 
 Floatscope registers an attention function with transformers. It receives every layer's q, k and v after
 RoPE, norms and cache, and passes them to the handlers attached to that network, outermost first, and then
-to transformers' own SDPA function. With no handler attached a network computes exactly what it computes
-without Floatscope. A handler may change the call (an intervention) or read it (a capture). This module
-itself neither measures nor edits anything.
+to transformers' own SDPA function. Without handlers, a network computes exactly what it computes without
+Floatscope. A handler may change the call (an intervention) or read it (a capture). This module itself
+neither measures nor edits anything.
 """
 
 import threading
@@ -47,8 +47,8 @@ class Call:
         query: q after RoPE and norms.
         key: k after RoPE, norms and cache; its heads may be fewer than the query's (grouped heads).
         value: v, with the heads of `key`.
-        mask: True where a query attends to a key; None for every key, or the keys before it (`causal`). The
-            mask of a watched generation loop may also be floats, which are added to the scores.
+        mask: True where a query attends to a key; None for every key, or the keys before it (`causal`).
+            The mask of a watched generation loop may also be float, and is then added to the scores.
         causal: Whether a query sees only keys up to its own position, where `mask` is None.
         scale: The factor of q·k.
         bias: Added to the scaled scores of each key.
@@ -95,7 +95,7 @@ def lock_network(net: nn.Module) -> Iterator[None]:
 
 @contextmanager
 def eval_mode(net: nn.Module) -> Iterator[None]:
-    """Switch off dropout; afterwards put every module back into its earlier mode."""
+    """Switch off dropout; afterwards restore the mode of every module."""
     training = [module for module in net.modules() if module.training]
     for module in training:
         module.training = False
@@ -107,7 +107,7 @@ def eval_mode(net: nn.Module) -> Iterator[None]:
 
 
 def explicit_mask(call: Call) -> Bool[Tensor, "#b #h q k"]:
-    """Return the call's mask as a matrix, also where it is only implied by `causal`."""
+    """Return the call's mask as a matrix, even if it is only implied by `causal`."""
     if call.mask is not None:
         return call.mask
     q, k = call.query.shape[2], call.key.shape[2]
@@ -134,11 +134,11 @@ def compute_attention(call: Call) -> Float[Tensor, "b q h d"]:
 
 
 def repeat_kv(grouped: Float[Tensor, "b kv k d"], heads: int) -> Float[Tensor, "b h k d"]:
-    """Repeat the keys or values of grouped heads for every query head."""
+    """Repeat the keys or values of grouped heads, once per query head."""
     return grouped.repeat_interleave(heads // grouped.shape[1], dim=1)
 
 
-_UNGROUPED = nn.Identity()  # stands for an attention module without grouped heads
+_UNGROUPED = nn.Identity()  # stand-in for an attention module without grouped heads
 
 
 def ungroup_heads(call: Call) -> Call:
@@ -149,7 +149,7 @@ def ungroup_heads(call: Call) -> Call:
 
 
 def _attend_with_fills(call: Call) -> Float[Tensor, "b q h d"]:
-    """Attend to the remaining values, then add each fill times the attention that its keys received."""
+    """Attend to the values that are not replaced, then add each fill times the attention on its keys."""
     plain = ungroup_heads(call)
     value = plain.value
     unfilled, additions = torch.ones_like(value[..., :1], dtype=torch.bool), []
@@ -195,7 +195,7 @@ def _attention(
     call = Call(
         layer=int(module.layer_idx),  # type: ignore[arg-type]
         module=module,
-        # A family that rotates in float32 hands over wider q and k than v.
+        # In a family that rotates in float32, q and k arrive in a wider dtype than v.
         query=query.to(value.dtype),
         key=key.to(value.dtype),
         value=value,
@@ -210,7 +210,7 @@ def _attention(
 def _mask(**options: Any) -> Tensor | None:
     """Return transformers' own mask, or None where SDPA's causal or full attention needs no mask.
 
-    While a CUDA graph is recorded, transformers would make that mask nevertheless, and SDPA would then
+    While a CUDA graph is recorded, transformers would create such a mask anyway, and SDPA would then
     silently choose its slowest kernel.
     """
     has_window = options.get("local_size") is not None
@@ -244,7 +244,7 @@ def attached_handlers(modules: list[nn.Module]) -> list[Handler]:
 
 @contextmanager
 def enable(net: PreTrainedModel) -> Iterator[None]:
-    """Let the network compute attention through the hook; afterwards set its earlier attention again."""
+    """Route the network's attention through the hook; afterwards restore its attention implementation."""
     before = net.config._attn_implementation
     if before != NAME:
         net.set_attn_implementation(NAME)
@@ -274,7 +274,7 @@ def attach(net: PreTrainedModel, handler: Handler, *, innermost: bool = False) -
 
 @contextmanager
 def suspend(net: PreTrainedModel) -> Iterator[None]:
-    """Take all handlers off the network; afterwards attach them again."""
+    """Detach all handlers from the network; afterwards attach them again."""
     before = {
         module: _handlers.pop(module) for module in attention_modules(net) if module in _handlers
     }
@@ -285,7 +285,7 @@ def suspend(net: PreTrainedModel) -> Iterator[None]:
 
 
 def rotate_in_fp32(net: PreTrainedModel) -> None:
-    """Rotate q and k in float32 whatever the network's dtype; the hook casts them back afterwards."""
+    """Make the network rotate q and k in float32, whatever its dtype; the hook casts them back."""
     rotary = net.model.rotary_emb
     original = rotary.forward
 

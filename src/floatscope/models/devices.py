@@ -1,4 +1,4 @@
-"""Networks whose layers lie on several devices, as transformers' `device_map` places them.
+"""Networks whose layers are on several devices, as placed by transformers' `device_map`.
 
 accelerate's hooks move a layer's input to the device of its weights. Tensors outside the layers (masks,
 labels, requested rows) are moved by `moved`. Offloaded weights are refused, because the statistics read
@@ -14,7 +14,7 @@ from transformers import PreTrainedModel
 
 from ..errors import ModelError
 
-SPREAD = "auto"  # the device that means: over all there are
+SPREAD = "auto"  # device setting: spread the layers over all devices
 T = TypeVar("T")
 
 
@@ -24,7 +24,7 @@ def devices(net: PreTrainedModel) -> list[torch.device]:
 
 
 def require_here(net: PreTrainedModel, name: str) -> None:
-    """Refuse weights that are offloaded to disk or to the CPU."""
+    """Raise ModelError for weights that are offloaded to disk or to the CPU."""
     places = set(map(str, getattr(net, "hf_device_map", {}).values()))
     gpu = any(device.type != "cpu" for device in devices(net))
     offloaded = "disk" in places or (gpu and "cpu" in places)
@@ -35,7 +35,7 @@ def require_here(net: PreTrainedModel, name: str) -> None:
 def elsewhere(name: str) -> ModelError:
     """Return the error for weights that do not fit on the available devices."""
     return ModelError(
-        f"{name}: some of its weights are offloaded, and statistics need them in place",
+        f"{name}: some of its weights are offloaded, and statistics need them on a device",
         "Use a narrower dtype, or more or larger GPUs.",
     )
 

@@ -1,7 +1,7 @@
-"""A family: how checkpoints of one architecture become a transformers network, and what is known about them.
+"""A family: the description of an architecture that turns its checkpoints into a transformers network.
 
-A new family is one file that makes a Family, and one line in `families/__init__.py`. Nothing here runs a
-model, and code that came with a checkpoint is never run.
+A new family is one file that defines a Family, and one line in `families/__init__.py`. This module runs
+no model and no code from a checkpoint.
 """
 
 from collections.abc import Callable
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from ..registry import FAMILIES, Registry
 from ..sequences.direction import Direction, Grid
 
-if TYPE_CHECKING:  # families are known by name without it
+if TYPE_CHECKING:  # not needed to list families
     from transformers import PretrainedConfig, PreTrainedModel
 
 
@@ -39,23 +39,22 @@ class Family:
         translate: function from the fields of config.json to those of the network's config; a copy by
             default.
         key_mapping: regular expressions of checkpoint keys → keys of the network; empty by default.
-        fp32_rope: rotate q and k in float32 whatever the dtype, as the reference code does. False by
+        fp32_rope: rotate q and k in float32, whatever the dtype, as the reference code does. False by
             default.
         tokenizer: transformers tokenizer class for checkpoints without tokenizer.json; None by default.
         template_arguments: variables for the chat template, as in the published code; none by default.
-        examples: well-known checkpoints, in words.
+        examples: well-known checkpoints, as text.
         unused: regular expressions of tensors that are ignored because they belong to other heads; none
             by default.
         context: function from the network's config to the longest sequence, in tokens;
             `max_position_embeddings` by default.
-        reaches: function from the network's config to how far a row sees to either side, by layer; None
-            or an empty tuple (default) is everything.
-        prepare: function that is called with the network after its weights are loaded; does nothing by
-            default.
-        gguf: whether GGUF files of llama.cpp are read too. False by default.
+        reaches: function from the network's config to the number of positions that a row sees to either
+            side, by layer; None for a layer, or an empty tuple (default), is no limit.
+        prepare: function called with the network after its weights are loaded; does nothing by default.
+        gguf: whether GGUF files of llama.cpp are supported too. False by default.
         keeps: whether the network accepts a KV cache. True by default.
         experts: whether some layers are mixtures of experts. False by default.
-        tested: what the implementation was compared with in tests, in words.
+        tested: reference with which tests compare the implementation, as text.
 
     Example:
         ```python
@@ -68,38 +67,38 @@ class Family:
     network: "type[PreTrainedModel] | str"  # or "module:Class", imported when a model is loaded
     direction: Direction = Direction.CAUSAL
     shift: int = 1
-    # of a family that decodes in blocks; None: the checkpoint does not say
+    # of a family that decodes in blocks; None if the checkpoint states it
     block: int | None = None
-    block_field: str = ""  # of config.json, where that says the size of the blocks
+    block_field: str = ""  # field of config.json with the block length
     grid: Grid = Grid.START  # where its blocks begin
-    # the published checkpoints' id, used when config and tokenizer are silent
+    # id in published checkpoints, used if config and tokenizer name none
     mask_id: int | None = None
-    mask_vocab: tuple[int, ...] = ()  # sizes of the vocabularies with that mask id; (): any
+    mask_vocab: tuple[int, ...] = ()  # vocabulary sizes with that mask id; () allows any
     # config.json → the network's config
     translate: Callable[[dict[str, Any]], dict[str, Any]] = dict
     # checkpoint key pattern → network key
     key_mapping: dict[str, str] = field(default_factory=dict)
-    fp32_rope: bool = False  # the reference code rotates in float32 whatever the dtype
-    tokenizer: str | None = None  # a transformers class, where no tokenizer.json is published
-    # what its published code hands to the chat template
+    fp32_rope: bool = False  # the reference code rotates in float32, whatever the dtype
+    tokenizer: str | None = None  # transformers class, if no tokenizer.json is published
+    # variables that the published code passes to the chat template
     template_arguments: dict[str, Any] = field(default_factory=dict)
-    examples: str = ""  # checkpoints a person may have heard of
+    examples: str = ""  # well-known checkpoints
     unused: tuple[str, ...] = ()  # patterns of tensors of other heads, which are ignored
     # the longest sequence, from the config
     context: Callable[[Any], int] = lambda config: int(config.max_position_embeddings)
-    # of each layer, how far a row sees to either side; None, or none: all
+    # by layer, how far a row sees to either side; None or () is no limit
     reaches: Callable[[Any], tuple[int | None, ...]] = lambda config: ()
-    # what is done to a network once its weights are there
+    # called with the network after its weights are loaded
     prepare: Callable[[Any], object] = lambda net: net
-    gguf: bool = False  # also read from files of llama.cpp
-    keeps: bool = True  # its network takes a cache of keys and values
-    experts: bool = False  # its layers, or some of them, are mixtures of experts
-    tested: str = ""  # against what, in words
+    gguf: bool = False  # GGUF files of llama.cpp are supported too
+    keeps: bool = True  # the network accepts a KV cache
+    experts: bool = False  # some or all layers are mixtures of experts
+    tested: str = ""  # reference with which tests compare, as text
     registry: ClassVar["Registry[Family]"] = FAMILIES
 
     @property
     def about(self) -> dict[str, str]:
-        """Describe what the family's models support, as lists show it."""
+        """Summarise what the family's models support, for lists of families."""
         blocks = "in blocks" + (f" of {self.block}" if self.block else " (set `block=`)")
         orders = {Direction.CAUSAL: "left to right", Direction.BIDIRECTIONAL: "by unmasking"}
         caches = {Direction.CAUSAL: "exact", Direction.BIDIRECTIONAL: "approximate"}
@@ -112,7 +111,7 @@ class Family:
 
     @property
     def network_class(self) -> "type[PreTrainedModel]":
-        """The network's class, imported if `network` names it."""
+        """Class of the network, imported if `network` is a name."""
         if not isinstance(self.network, str):
             return self.network
         module, _, name = self.network.partition(":")
@@ -125,10 +124,10 @@ class Family:
         Args:
             raw: the fields of the checkpoint's config.json.
         """
-        # A checkpoint says what its network is. How transformers works, from remote code and a foreign
-        # model_type to the methods of its config, is none of its business.
+        # A checkpoint may describe its network. It may not change how transformers works, such as by
+        # remote code, a foreign model_type or methods of the config.
         fields = {k: v for k, v in self.translate(raw).items() if not _is_transformers_own(k)}
-        # Where config.json is silent, a class's own ids belong to another vocabulary.
+        # A config class's default token ids belong to another vocabulary.
         fields = {"bos_token_id": None, "eos_token_id": None, **fields}
         if self.direction is not Direction.CAUSAL:
             fields["is_causal"] = False
@@ -136,7 +135,8 @@ class Family:
         return config
 
 
-# How transformers finds files and builds networks, where that is no attribute of its config's class.
+# Fields that control how transformers finds files and builds networks, and that are no attribute of its
+# config class.
 _WORKING = (
     *("auto_map", "attn_implementation", "experts_implementation", "transformers_weights"),
     *("fusion_config", "distributed_config"),

@@ -1,8 +1,8 @@
 """A fingerprint of a network's weights: equal on every device, in one pass, with little memory.
 
 Hashing 16 GB byte by byte on a CPU takes half a minute. Integer sums modulo 2^64 do not depend on order
-or device, so each tensor is reduced on its device and only the sums are hashed. The fingerprint tells
-models apart and detects damage; it does not protect against forged weights.
+or device, so each tensor is reduced on its device and only the sums are hashed. The fingerprint
+distinguishes models and detects damage; it does not protect against forged weights.
 """
 
 import hashlib
@@ -34,9 +34,9 @@ def _sums(tensor: Tensor) -> tuple[int, int]:
 
 
 def fingerprint(net: nn.Module) -> str:
-    """Return 16 hexadecimal digits over name, shape, dtype and bits of every stored tensor.
+    """Hash name, shape, dtype and bits of every stored tensor to 16 hexadecimal digits.
 
-    These are the parameters and persistent buffers, as loaded.
+    Stored tensors are the parameters and persistent buffers, as loaded.
     """
     digest = hashlib.blake2b(digest_size=8)
     stored = net.state_dict().keys()
@@ -47,9 +47,9 @@ def fingerprint(net: nn.Module) -> str:
 
 
 def settings_fingerprint(facts: tuple[Any, ...], config: PretrainedConfig, tokenizer: Any) -> str:
-    """Return 64 hexadecimal digits over a model's facts, its config, and its tokenizer with chat template.
+    """Hash a model's facts, config, tokenizer and chat template to 64 hexadecimal digits.
 
-    Paths, versions and the tokenizer's last call (padding, truncation) are left out.
+    Paths, versions and the tokenizer's padding and truncation state are not included.
     """
     fields = config.to_diff_dict()
     fields = {k: v for k, v in fields.items() if k not in ("_name_or_path", "transformers_version")}

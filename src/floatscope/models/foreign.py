@@ -1,4 +1,4 @@
-"""A Model for a network that Floatscope did not load, and how its attention is observed.
+"""Make a Model of a network that Floatscope did not load, and observe its attention.
 
 A transformers network calls attention through the interface in which `attention_hook` is registered. Any
 other network is observed where it calls `torch.nn.functional.scaled_dot_product_attention`: its StandIn
@@ -35,11 +35,11 @@ _CONTEXT = ("max_position_embeddings", "n_positions", "max_sequence_length", "ma
 
 
 def watched_model(network: Any, tokenizer: Any, settings: ModelSettings) -> Model:
-    """Describe a network that the user loaded, from its config and the given settings."""
+    """Make a Model of a network that the user loaded, from its config and the given settings."""
     if not isinstance(network, nn.Module) or not hasattr(network, "config"):
         raise ModelError(
-            f"a {type(network).__name__} is no network with a config",
-            "Give the network itself: of a diffusers pipeline, pipeline.model.",
+            f"a {type(network).__name__} is not a network with a config",
+            "Give the network itself, such as pipeline.model of a diffusers pipeline.",
         )
     if hasattr(network, "_orig_mod"):
         raise ModelError(
@@ -63,14 +63,14 @@ def watched_model(network: Any, tokenizer: Any, settings: ModelSettings) -> Mode
 
 
 def _by_interface(network: nn.Module) -> bool:
-    """Tell whether every layer calls attention through transformers' interface."""
+    """Tell whether every layer calls attention through the interface of transformers."""
     if not isinstance(network, PreTrainedModel) or not network._supports_attention_backend:
         return False
     return len(attention_hook.attention_modules(network)) == network.config.num_hidden_layers
 
 
 def _family(network: Any, settings: ModelSettings) -> Family:
-    """Determine the network's family: as given, by its class, or by its config and the given settings."""
+    """Determine the network's family: the given one, or by its class, or by its config and the settings."""
     if settings.family is not None:
         return family_by_name(settings.family)
     name = type(network).__name__
@@ -108,12 +108,14 @@ class StandIn(PreTrainedModel):
     """A network of which only the config, the parameters and the attention calls are known."""
 
     def __init__(self, network: nn.Module) -> None:
-        nn.Module.__init__(self)  # there is no config of transformers' to begin with
+        # skips PreTrainedModel.__init__, which needs a transformers config
+        nn.Module.__init__(self)
         config: Any = network.config
         sizes = {name: _size(config, name, aliases) for name, aliases in _SIZES.items()}
         fields = {**vars(config), **sizes, "_attn_implementation": attention_hook.NAME}
         context = [getattr(config, name) for name in _CONTEXT if hasattr(config, name)]
-        fields["max_position_embeddings"] = context[0] if context else 1 << 31  # it does not say
+        # no limit, as the config has none
+        fields["max_position_embeddings"] = context[0] if context else 1 << 31
         self.config = SimpleNamespace(**fields)
         self.blocks = nn.ModuleList(_Layer(number) for number in range(sizes["num_hidden_layers"]))
         self._network = (network,)  # not as a submodule
@@ -132,7 +134,7 @@ def _size(config: Any, name: str, aliases: tuple[str, ...]) -> int:
 
 
 class SdpaCalls(TorchFunctionMode):
-    """Passes every SDPA call of one forward to the attention hook, as the attention of one layer."""
+    """A replacement for SDPA that passes the n-th call of a forward to the attention hook as layer n's."""
 
     def __init__(self, net: StandIn) -> None:
         super().__init__()
@@ -154,9 +156,9 @@ class SdpaCalls(TorchFunctionMode):
         super().__exit__(*exc)
         if exc[0] is None and self._next < len(self._layers):
             raise CaptureError(
-                f"{self._next} calls of SDPA in a forward of {len(self._layers)} layers",
-                "Set the network's attn_implementation to 'sdpa'; attention that it computes in another "
-                "way cannot be watched.",
+                f"{self._next} SDPA calls in a forward of {len(self._layers)} layers",
+                "Set the network's attn_implementation to 'sdpa'; other attention implementations "
+                "cannot be watched.",
             )
 
     def _attend(
@@ -172,14 +174,14 @@ class SdpaCalls(TorchFunctionMode):
     ) -> Float[Tensor, "b h q dv"]:
         if self._next == len(self._layers):
             raise CaptureError(
-                f"more than {self._next} calls of SDPA in a forward of {self._next} layers",
-                "A network that attends to something else as well cannot be watched.",
+                f"more than {self._next} SDPA calls in a forward of {self._next} layers",
+                "A network with further attention, such as cross-attention, cannot be watched.",
             )
         if is_causal and query.shape[2] != key.shape[2] and query.shape[2] > 1:
             raise CaptureError(
-                f"SDPA with is_causal over {query.shape[2]} queries and {key.shape[2]} keys lets the "
-                "first query see the first key alone",
-                "Watch a loop whose cached forwards give a mask.",
+                f"SDPA with is_causal over {query.shape[2]} queries and {key.shape[2]} keys lets "
+                "the first query see only the first key",
+                "Watch a loop whose cached forwards pass a mask.",
             )
         if attn_mask is not None:
             attn_mask = attn_mask[(None,) * (4 - attn_mask.ndim)]

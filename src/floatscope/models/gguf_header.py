@@ -1,8 +1,8 @@
 """Read the header of a GGUF file once: its plain values, and the position of each tensor.
 
-A damaged or false length would send a trusting reader into a loop of 2^60 or past the end of the file.
-Here every count and every tensor is checked against the file's size, and only the length of lists is
-kept. Format: github.com/ggml-org/ggml/blob/master/docs/gguf.md.
+A damaged or forged length would make an unchecked reader loop 2^60 times or read past the end of the
+file. Here every count and every tensor is checked against the file's size, and of a list only its length
+is kept. Format: github.com/ggml-org/ggml/blob/master/docs/gguf.md.
 """
 
 import math
@@ -18,12 +18,12 @@ from .sizes import TensorCounts
 
 _PLAIN = dict(enumerate("BbHhIif?")) | {10: "Q", 11: "q", 12: "d"}
 _STRING, _ARRAY = 8, 9
-_REMEDY = "The file is damaged or incomplete: fetch or copy it again."
+_REMEDY = "The file is damaged or incomplete: download or copy it again."
 
 
 @dataclass(frozen=True)
 class Place:
-    """A tensor in the file: its shape in torch's order, type number, start and size in bytes."""
+    """A tensor in the file: its shape in torch's order, type number, and start and size in bytes."""
 
     shape: tuple[int, ...]
     kind: int
@@ -35,7 +35,7 @@ class Place:
 class Header:
     """The plain values and tensor positions of a GGUF file."""
 
-    fields: dict[str, Any]  # a list's value is its length
+    fields: dict[str, Any]  # the value of a list is its length
     tensors: dict[str, Place]
 
     @property
@@ -47,7 +47,7 @@ class Header:
 
 
 def read(path: Path) -> Header:
-    """Read the header; ModelError if the file does not contain what it declares."""
+    """Read the header; raise ModelError if the file does not contain what it declares."""
     with (
         foreign(ModelError, f"{path}: the GGUF header cannot be read", _REMEDY),
         path.open("rb") as file,
@@ -62,11 +62,11 @@ class _Walk:
 
     def header(self) -> Header:
         if self._bytes(4) != b"GGUF":
-            raise self._wrong("expected the word GGUF at its beginning")
+            raise self._wrong("expected GGUF as its first four bytes")
         if (version := self._plain("I")) not in (2, 3):
             raise self._wrong(f"version {version}, expected 2 or 3")
         n_tensors, n_fields = self._plain("Q"), self._plain("Q")
-        # Each takes bytes: the file's end stops a count that lies.
+        # Each entry takes bytes, so a false count ends at the end of the file.
         pairs = [(self._string(), self._value(self._plain("I"))) for _ in range(n_fields)]
         fields = self._require_unique("field", pairs)
         alignment = fields.get("general.alignment", 32)
@@ -80,7 +80,7 @@ class _Walk:
             if tensors[name].start + place.size > len(self.content):
                 raise self._wrong(f"tensor {name:.60} ends after the file does")
         if sum(place.size for place in tensors.values()) > len(self.content):
-            raise self._wrong("its tensors together are larger than the file")
+            raise self._wrong("its tensors are larger in total than the file")
         return Header(fields, tensors)
 
     def _value(self, kind: int, depth: int = 0) -> Any:
@@ -102,13 +102,14 @@ class _Walk:
         return count
 
     def _tensor(self) -> tuple[str, Place]:
-        """Read a tensor's name and position; its start counts from the end of the header."""
+        """Read a tensor's name and position; its start is relative to the end of the header."""
         from gguf import GGML_QUANT_SIZES, GGMLQuantizationType
 
         name, n_dims = self._string(), self._plain("I")
         if n_dims > 4:
             raise self._wrong(f"tensor {name:.60} has {n_dims} dimensions, expected 4 at most")
-        shape = tuple(self._plain("Q") for _ in range(n_dims))[::-1]  # the last one comes first
+        # stored with the last dimension first
+        shape = tuple(self._plain("Q") for _ in range(n_dims))[::-1]
         kind = self._plain("I")
         block, width = GGML_QUANT_SIZES[GGMLQuantizationType(kind)]
         if math.prod(shape[-1:]) % block:
@@ -142,4 +143,4 @@ class _Walk:
         self.offset += count
 
     def _wrong(self, problem: str) -> ModelError:
-        return ModelError(f"{self.path} is no whole GGUF file: {problem}", _REMEDY)
+        return ModelError(f"{self.path} is not a complete GGUF file: {problem}", _REMEDY)

@@ -1,8 +1,8 @@
 """Build a network from a GGUF file: its config, and its tensors dequantised under the network's names.
 
-The result equals that of transformers bit for bit, without several passes over the file. What a network
-does not support (scaled rotations) is an error here; transformers ignores it. Diffusion models, which
-transformers does not read from GGUF, are read as llama.cpp's converter writes them (ggml-org/llama.cpp,
+The result equals that of transformers bit for bit, without several passes over the file. Unsupported
+features (scaled rotations) are an error; transformers ignores them. Diffusion models, which transformers
+does not read from GGUF, are read as llama.cpp's converter writes them (ggml-org/llama.cpp,
 conversion/llada.py, dream.py, qwen.py). The tokenizer is read by `source`.
 """
 
@@ -19,7 +19,7 @@ from .family import Direction, Family
 from .gguf_header import Header, Place
 from .registry import family_of
 
-_FIELDS = {  # after the architecture's name and a dot → of the config
+_FIELDS = {  # GGUF field after the architecture's name and a dot → config field
     "context_length": "max_position_embeddings",
     "block_count": "num_hidden_layers",
     "feed_forward_length": "intermediate_size",
@@ -34,7 +34,7 @@ _FIELDS = {  # after the architecture's name and a dot → of the config
     "expert_feed_forward_length": "moe_intermediate_size",
     "expert_weights_norm": "norm_topk_prob",
 }
-_TOKENS = {  # likewise, of the tokenizer
+_TOKENS = {  # GGUF field of the tokenizer → tokenizer setting
     "bos_token_id": "bos_token_id",
     "eos_token_id": "eos_token_id",
     "unknown_token_id": "unk_token_id",
@@ -48,7 +48,8 @@ _HEAD = {
     "llada-moe": "attention.key_length",
     "rnd1": "attention.key_length",
 }
-_NORMED = {"llada-moe": False, "rnd1": True}  # experts' weights, where the file does not say
+# whether experts' weights are normalised, if the file does not state it
+_NORMED = {"llada-moe": False, "rnd1": True}
 _WHOLE = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}
 _LAYER = {
     "attn_norm": "input_layernorm",
@@ -64,7 +65,7 @@ _LAYER = {
     "ffn_down": "mlp.down_proj",
     "ffn_gate_inp": "mlp.gate",
 }
-# All experts of a layer in one tensor; the network has the first two in one, one behind the other.
+# Each tensor has all experts of a layer; the network joins the first two of these tensors into one.
 _EXPERTS = {
     "ffn_gate_exps": "mlp.experts.gate_up_proj",
     "ffn_up_exps": "mlp.experts.gate_up_proj",
@@ -79,16 +80,16 @@ _ARCHITECTURES = {
     "llada-moe": "LLaDAMoEModelLM",
     "rnd1": "RND1LM",
 }
-_TURNED = ("llama", "llada")  # whose q and k llama.cpp stores in another order
-_AT_ONCE = 8192  # blocks dequantised together: within a core's cache
+_TURNED = ("llama", "llada")  # architectures whose q and k llama.cpp stores in another order
+_AT_ONCE = 8192  # number of blocks dequantised together, so that they fit a core's cache
 
 
 def config_of(
     header: Header, path: Path, *, direction_given: bool = False
 ) -> tuple[Family, PretrainedConfig]:
-    """Return family and config from the header.
+    """Return the family and the config that the header describes.
 
-    `direction_given`: the user gave the direction, so the file's is ignored.
+    With `direction_given`, the user gave the direction, and that of the file is ignored.
     """
     fields, architecture = header.fields, str(header.fields.get("general.architecture"))
     kind = family_of(_ARCHITECTURES.get(architecture, architecture), path)
@@ -101,7 +102,7 @@ def config_of(
     causal = fields.get(f"{architecture}.attention.causal", kind.direction is Direction.CAUSAL)
     if not direction_given and causal is not (kind.direction is Direction.CAUSAL):
         raise ModelError(
-            f"{path}: a {kind.name} is {kind.direction}, and the file says attention.causal = {causal}",
+            f"{path}: a {kind.name} is {kind.direction}, but the file has attention.causal = {causal}",
             "State the direction: direction=..., with shift= and mask_id= if the model is not causal.",
         )
     names = _FIELDS | {_HEAD.get(architecture, ""): "head_dim"}
@@ -119,7 +120,7 @@ def config_of(
     sizes.require_numbers(settings, path)
     for name in ("num_hidden_layers", "hidden_size", "num_attention_heads", "vocab_size"):
         if settings.get(name) is None:
-            raise ModelError(f"{path} has no {name}", "Fetch or copy it again.")
+            raise ModelError(f"{path} has no {name}", "Download or copy it again.")
     if "num_experts" in settings:
         settings.setdefault("norm_topk_prob", _NORMED.get(architecture, False))
     if kind.direction is not Direction.CAUSAL:
@@ -134,11 +135,12 @@ def network_of(
     header: Header, path: Path, kind: Family, empty: PreTrainedModel, dtype: torch.dtype
 ) -> PreTrainedModel:
     """Build the network, after checking that all its tensors are present and none is left over."""
-    # One that is tied to another is not named twice.
+    # Tied parameters are listed once.
     expected = {name: tuple(p.shape) for name, p in empty.named_parameters()}
     config = empty.config
     places: dict[str, list[Place]] = {}
-    for theirs in sorted(header.tensors):  # an expert's gate before its up
+    # sorted, so that an expert's gate precedes its up projection
+    for theirs in sorted(header.tensors):
         places.setdefault(_name(theirs), []).append(header.tensors[theirs])
     shapes = {
         name: _joined_shape([tensor.shape for tensor in parts]) for name, parts in places.items()
@@ -181,7 +183,7 @@ def network_of(
 
 
 def _name(theirs: str) -> str:
-    """Return the network's name of a tensor; an unknown name is returned unchanged and ends as left over."""
+    """Return the network's name of a tensor; an unknown name is returned unchanged, and refused later."""
     stem, _, end = theirs.rpartition(".")
     if stem in _WHOLE:
         return f"{_WHOLE[stem]}.{end}"

@@ -1,9 +1,9 @@
-"""Forwards recorded once as a CUDA graph and replayed: the same kernels, without Python between them.
+"""Record forwards as CUDA graphs and replay them: the same kernels, without Python between them.
 
 A graph is a list of kernels and addresses. What changes from step to step is copied into buffers that it
-reads. What does not change (shapes, observers, interventions) is part of its key. This module holds the
-graph itself and the graphs that a network keeps; `decode/replay.py` decides when to record. It does not
-know what a forward computes.
+reads. What does not change (shapes, observers, interventions) is part of its key. This module has the
+graph and the store of a network's graphs; `decode/replay.py` decides when to record. It does not depend
+on what a forward computes.
 """
 
 import ctypes
@@ -24,43 +24,43 @@ from .visibility import Visibility
 
 T = TypeVar("T")
 SWITCH = "FLOATSCOPE_GRAPHS"
-_MOST = 8  # graphs kept of one network
+_MOST = 8  # largest number of graphs kept per network
 _ROOMS = 4  # and rooms
-_SHARE = 0.25  # of the memory that is free: what kept graphs may hold between decodings
+_SHARE = 0.25  # largest share of the free memory that graphs may keep between decodings
 
 
-_given_up: list[str] = []  # why nothing is recorded in this process any more
+_given_up: list[str] = []  # reasons why this process no longer records
 
 
 def allowed() -> bool:
-    """Tell whether recording is allowed: unless the environment has FLOATSCOPE_GRAPHS=0."""
+    """Tell whether recording is allowed, that is, unless the environment has FLOATSCOPE_GRAPHS=0."""
     return os.environ.get(SWITCH, "1") != "0"
 
 
 def trusted() -> bool:
-    """Tell whether recording is still usable: no recording failed beyond repair in this process."""
+    """Tell whether recording is still usable: no failed recording has left torch in a broken state."""
     return not _given_up
 
 
 class CannotReplay(Exception):
-    """A forward that must be launched; the text says why."""
+    """A forward that cannot be replayed; the message states the reason."""
 
 
 @runtime_checkable
 class Part(Protocol):
-    """Something that observes or changes a forward, on the device only."""
+    """An observer or intervention that works on the device only and can be part of a recorded forward."""
 
     def key(self) -> Hashable:
-        """Return everything that it depends on except its inputs. May raise CannotReplay."""
+        """Return a key of everything that this part depends on except its inputs. May raise CannotReplay."""
 
     def owns(self, handler: object) -> bool:
-        """Tell whether this attention handler or module hook belongs to it."""
+        """Tell whether an attention handler or module hook belongs to this part."""
 
     def launching(self) -> float:
-        """Return roughly the seconds per layer that Python takes for it."""
+        """Return the approximate seconds per layer that Python takes for this part."""
 
     def inputs(self) -> dict[str, Tensor]:
-        """Return the tensors of the present forward that it reads."""
+        """Return the tensors of the current forward that this part reads."""
 
     def recording(
         self, inputs: dict[str, Tensor], visible: Visibility
@@ -82,7 +82,7 @@ class Graph(Protocol):
 
 
 class CudaGraph:
-    """A CUDA graph: `record` notes what `body` launches without running it; `replay` runs it."""
+    """A CUDA graph: `record` captures the kernels that `body` launches, and `replay` runs them."""
 
     def __init__(self, pool: Any) -> None:
         self._graph, self._pool = torch.cuda.CUDAGraph(), pool
@@ -93,10 +93,10 @@ class CudaGraph:
         stream, current = torch.cuda.Stream(), torch.cuda.current_stream()
         stream.wait_stream(current)
         collecting = gc.isenabled()
-        gc.disable()  # what is freed by chance in the middle may be a graph or an event
+        gc.disable()  # garbage collection during the recording could free a graph or an event
         try:
             with torch.cuda.stream(stream):
-                # Threads that carry results to the host go on meanwhile: only this one is watched.
+                # "thread_local": threads that copy results to the host continue during the recording.
                 self._graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
                 try:
                     result = body()
@@ -115,7 +115,7 @@ class CudaGraph:
 
 
 _THREAD_LOCAL = 1  # CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
-_failed: list[Any] = []  # kept: torch's allocators may still ask them
+_failed: list[Any] = []  # kept alive, because torch's allocators may still query these graphs
 
 
 def _abandon(graph: Any, stream: Any, scratch: Tensor) -> None:
@@ -140,13 +140,13 @@ def _abandon(graph: Any, stream: Any, scratch: Tensor) -> None:
         graph.reset()
         torch.cuda.synchronize()
         state = torch.cuda.get_rng_state()
-        scratch.normal_()  # raises where random numbers are still believed to be recorded
+        scratch.normal_()  # raises if torch still treats random numbers as recorded
         torch.cuda.set_rng_state(state)
     except Exception as error:
         _given_up.append(repr(error))
         warnings.warn(
-            f"nothing is recorded in this process any more: after a recording that failed, torch could "
-            f"not be put right again ({error!r:.200})",
+            "this process records no more forwards: the state of torch could not be restored "
+            f"after a failed recording ({error!r:.200})",
             stacklevel=2,
         )
 
@@ -160,7 +160,7 @@ class Recorded:
     result: Any
 
     def replay(self, inputs: dict[str, Tensor]) -> Any:
-        """Run the forward on these inputs; the next replay overwrites the returned tensors."""
+        """Replay the forward on these inputs; the next replay overwrites the returned tensors."""
         torch._foreach_copy_(list(self.buffers.values()), [inputs[name] for name in self.buffers])
         self.graph.replay()
         return self.result
@@ -168,9 +168,9 @@ class Recorded:
 
 @runtime_checkable
 class Room(Protocol):
-    """Memory with fixed addresses, which graphs read and write from one replay to the next."""
+    """Memory with fixed addresses that graphs read and write in successive replays."""
 
-    name: object  # no other room has it: part of the key of whatever was recorded with this one
+    name: object  # unique; part of the key of every recording that uses this room
 
     def tensors(self) -> list[Tensor]: ...
 
@@ -180,20 +180,21 @@ R = TypeVar("R", bound=Room)
 
 @dataclass(eq=False)
 class Store:
-    """The graphs that one network keeps, latest last, with counts of launched and failed forwards."""
+    """The graphs of one network, latest last, with counts of launched forwards and refused keys."""
 
     recorded: "OrderedDict[Hashable, Recorded]" = field(default_factory=OrderedDict)
     rooms: "OrderedDict[Hashable, Any]" = field(default_factory=OrderedDict)  # not in use
     in_use: list[Any] = field(default_factory=list)  # of running decodings
     launched: Counter[Hashable] = field(default_factory=Counter)
     refused: set[Hashable] = field(default_factory=set)
-    evicted: set[Hashable] = field(default_factory=set)  # that gave way to later ones
-    bytes: int = 0  # of device memory that the graphs hold, about
+    # keys whose graphs were replaced by later ones
+    evicted: set[Hashable] = field(default_factory=set)
+    bytes: int = 0  # device memory of the graphs, approximately
     _signature: Hashable = None
     _pool: Any = None
 
     def recorded_graph(self, key: Hashable) -> Recorded | None:
-        """Return the recorded graph of a key, or None."""
+        """Return the graph recorded for a key, or None."""
         graph = self.recorded.get(key)
         if graph is not None:
             self.recorded.move_to_end(key)
@@ -202,7 +203,7 @@ class Store:
     def record(
         self, key: Hashable, inputs: dict[str, Tensor], body: Callable[[dict[str, Tensor]], Any]
     ) -> Recorded:
-        """Record what `body` does with buffers of the inputs' shapes."""
+        """Record `body` on new buffers with the shapes of the inputs, and store the graph."""
         while len(self.recorded) >= _MOST:
             self.evicted.add(self.recorded.popitem(last=False)[0])
         before = reserved()
@@ -211,27 +212,27 @@ class Store:
         try:
             recorded = Recorded(graph, buffers, graph.record(lambda: body(buffers)))
         except BaseException:
-            self._pool = None  # the next one takes a pool that nothing has failed in
+            self._pool = None  # the next recording uses a new pool, in which nothing has failed
             raise
         self.bytes += max(0, reserved() - before)
         self.recorded[key] = recorded
         return recorded
 
     def pool(self) -> Any:
-        """Return the memory pool of all graphs of a network, which never run at the same time."""
+        """Return the memory pool that all graphs of the network share; they never run at the same time."""
         if self._pool is None:
             self._pool = torch.cuda.graph_pool_handle()
         return self._pool
 
     def take(self, key: Hashable, make: Callable[[], R]) -> R:
-        """Return a room of this kind for exclusive use; it may contain another user's values."""
+        """Return a room of this kind for exclusive use; it may contain values of an earlier use."""
         idle: R | None = self.rooms.pop(key, None)
         room = make() if idle is None else idle
         self.in_use.append(room)
         return room
 
     def give(self, key: Hashable, room: Room) -> None:
-        """Take back a room."""
+        """Return a room to the store."""
         self.in_use = [used for used in self.in_use if used is not room]
         self.rooms[key] = room
         while len(self.rooms) > _ROOMS:
@@ -247,14 +248,14 @@ class Store:
         self.bytes, self._pool = 0, None
 
     def release_outdated(self, net: nn.Module) -> None:
-        """Release graphs of other weights than the network has now. Called before a decoding."""
+        """Release graphs of weights that the network no longer has. Called before a decoding."""
         signature = _signature(net)
         if signature != self._signature:
             self.forget()
             self._signature = signature
 
     def release_if_large(self) -> None:
-        """Release everything if it holds much of the memory. Called after a decoding."""
+        """Release all graphs if they use a large share of the memory. Called after a decoding."""
         rooms = sum(tensor.nbytes for room in self.rooms.values() for tensor in room.tensors())
         nbytes = self.bytes + rooms
         if (self.recorded or self.rooms) and nbytes > _SHARE * free_memory():
@@ -285,9 +286,9 @@ def free_memory() -> int:
 
 
 def _signature(net: nn.Module) -> Hashable:
-    """Return the addresses of the weights and the settings that decide which kernels run.
+    """Return the addresses of the weights and the settings that determine which kernels run.
 
-    Values may change in place; a replay reads the new ones.
+    Weights may change in place; a replay reads the new values.
     """
     cuda = torch.backends.cuda
     places = tuple(

@@ -24,7 +24,7 @@ M = TypeVar("M", bound=Model)
 
 @dataclass(frozen=True, kw_only=True)
 class Options(ModelSettings):
-    """Options of `floatscope.load`, whose documentation says what they mean."""
+    """Options of `floatscope.load`, documented there."""
 
     adapter: str | Path | None = None
     dtype: str | torch.dtype = "auto"
@@ -52,8 +52,8 @@ def _of_network(net: PreTrainedModel, settings: Options, into: type[M]) -> M:
     loading_options = (settings.adapter, settings.dtype, settings.device, settings.revision)
     if loading_options != (None, "auto", None, None):
         raise ModelError(
-            "adapter, dtype, device and revision are for loading, and this network is loaded",
-            "Leave them out; merge an adapter and use network.to(...) before.",
+            "adapter, dtype, device and revision apply to loading, but this network is already loaded",
+            "Leave them out; merge an adapter and call network.to(...) first.",
         )
     opened = _open_network(net, settings.tokenizer, settings.family)
     devices.require_here(opened.net, opened.name)
@@ -71,7 +71,7 @@ def _of_checkpoint(where: str | Path, settings: Options, into: type[M]) -> M:
     device = _device(None if spread else settings.device)
     target_dtype = _dtype(settings.dtype, device)
     path, part, use = outline.located(where, settings, settings.adapter, settings.revision)
-    # A merge is made with all digits, and cast afterwards.
+    # Merge in full precision and cast afterwards.
     exact = target_dtype if part is None or target_dtype is torch.float64 else torch.float32
     direction_given = use.direction is not None
     opened = opening.opened(
@@ -105,7 +105,7 @@ def _open_network(net: PreTrainedModel, tokenizer: Any, family: str | None) -> O
             f"{kind.name} expects a {kind.network_class.__name__}, got a {type(net).__name__}",
             "Pass the checkpoint's directory or hub id instead.",
         )
-    generation = getattr(net, "generation_config", None)  # an encoder has none
+    generation = getattr(net, "generation_config", None)  # encoders have none
     return Opened(name, kind, net, tokenizer, generation)
 
 
@@ -129,7 +129,7 @@ def _device(device: str | torch.device | None) -> torch.device:
     except (RuntimeError, AssertionError, NotImplementedError) as error:
         raise ModelError(
             f"no device {device!r} here ({str(error).splitlines()[0]})",
-            "Use cpu, cuda with a GPU, or auto for all there are.",
+            "Use cpu, cuda on a machine with a GPU, or auto for all GPUs.",
         ) from error
     return target
 
@@ -137,7 +137,7 @@ def _device(device: str | torch.device | None) -> torch.device:
 def _dtype(dtype: str | torch.dtype, device: torch.device) -> torch.dtype:
     if isinstance(dtype, torch.dtype):
         return dtype
-    if dtype == "auto":  # bf16 on a CPU is slow, and on some CPUs dies with an illegal instruction
+    if dtype == "auto":  # bfloat16 is slow on CPUs, and some CPUs fail with an illegal instruction
         return torch.bfloat16 if device.type == "cuda" else torch.float32
     torch_dtype = getattr(torch, dtype, None)
     if torch_dtype not in (torch.float32, torch.bfloat16, torch.float16, torch.float64):

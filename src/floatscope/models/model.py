@@ -1,7 +1,7 @@
 """A loaded model: a transformers network, its tokenizer, and the facts that decoding needs.
 
-It turns token ids into logits for positions and knows nothing about samplers, statistics or traces. The
-public `floatscope.Model` adds `generate` and `trace`.
+The model computes logits for positions from token ids, and is independent of samplers, statistics and
+traces. The public `floatscope.Model` adds `generate` and `trace`.
 """
 
 from collections.abc import Sequence
@@ -25,22 +25,23 @@ from .visibility import Visibility
 
 @dataclass(eq=False, repr=False)
 class Model:
-    """A network, its tokenizer, and what decoding needs; `floatscope.Model` describes the fields."""
+    """A network, its tokenizer, and facts that decoding needs; `floatscope.Model` documents the fields."""
 
     name: str
     net: PreTrainedModel
-    tokenizer: Any  # a transformers tokenizer, or None: then prompts are given as ids
+    tokenizer: Any  # a transformers tokenizer, or None if prompts are given as ids
     family: Family
     direction: Direction
-    block: int | None  # of a model that decodes in blocks
+    block: int | None  # block length of a model that decodes in blocks
     shift: int  # the row that predicts position i is i − shift
     mask_id: int | None
     end_ids: tuple[int, ...]
-    chat: bool = False  # prompts go into the tokenizer's chat template
-    grid: Grid = Grid.START  # where its blocks begin
+    chat: bool = False  # prompts are wrapped in the tokenizer's chat template
+    grid: Grid = Grid.START  # where the model's blocks begin
     edits: list[Any] = field(default_factory=list)  # interventions in force, outermost first
-    # On CUDA: record a forward once and replay it, where launching takes Python longer than the forward
-    # takes the GPU; "always": also elsewhere, for a process in which other threads need Python's lock.
+    # On CUDA: record forwards and replay them if Python takes longer to launch a forward than the GPU
+    # takes to run it. "always" also replays other forwards, for a process whose other threads need
+    # Python's lock.
     graphs: bool | Literal["always"] = field(default_factory=allowed)
 
     @property
@@ -60,7 +61,7 @@ class Model:
 
     @property
     def context(self) -> int:
-        """Longest sequence in tokens that the model was made for."""
+        """Longest sequence, in tokens, that the model supports."""
         return self.family.context(self.net.config)
 
     @property
@@ -81,7 +82,7 @@ class Model:
 
     @cached_property
     def reaches(self) -> tuple[int | None, ...]:
-        """How far a row sees to either side, by layer; None is everything that the direction allows."""
+        """How far a row sees to either side, by layer; None is no limit beyond the direction."""
         return self.family.reaches(self.net.config) or (None,) * self.n_layers
 
     @property
@@ -101,7 +102,7 @@ class Model:
 
     @cached_property
     def settings_fingerprint(self) -> str:
-        """Hash of what else decides results: architecture, tokenizer, chat template, mask."""
+        """Hash of everything else that determines results: architecture, tokenizer, chat template, mask."""
         facts = (
             *(self.family.name, self.direction, self.grid, self.block),
             *(self.shift, self.mask_id, self.end_ids, self.chat),
@@ -141,7 +142,7 @@ class Model:
 
     @property
     def template_arguments(self) -> dict[str, Any]:
-        """Variables for the chat template besides the messages."""
+        """Variables for the chat template, in addition to the messages."""
         return self.family.template_arguments
 
     @property
@@ -224,7 +225,7 @@ class Model:
                 past_key_values=cache,
                 use_cache=cache is not None,
                 is_causal=visible.is_causal,
-                # An index on the CPU fits rows on any device.
+                # An index on the CPU can select rows on any device.
                 logits_to_keep=rows if self.on_one_device else rows.cpu(),
             )
         logits: Tensor = output.logits
@@ -274,7 +275,7 @@ class Model:
         return self.raw_text([i for i in answer if i not in self.special_ids])
 
     def raw_text(self, ids: Sequence[int]) -> str:
-        """Return the text of all tokens, including special ones; ids if there is no tokenizer."""
+        """Return the text of all tokens, including special ones; their ids if there is no tokenizer."""
         if self.tokenizer is None:
             return " ".join(map(str, ids))
         with foreign(ModelError, f"the tokenizer of {self.name} fails", "Copy its files again."):

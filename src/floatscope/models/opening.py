@@ -1,6 +1,6 @@
 """Read a network from a path: its family, its weights, its tokenizer.
 
-Every tensor must arrive: missing, extra and mis-shaped tensors are errors, never warnings. `loading`
+Every tensor must be loaded: missing, extra and mis-shaped tensors are errors, never warnings. `loading`
 determines how the network is used (direction, mask, dtype).
 """
 
@@ -30,12 +30,12 @@ class Opened:
     kind: Family
     net: PreTrainedModel
     tokenizer: Any
-    generation: Any = None  # where it says more end tokens than its config
+    generation: Any = None  # generation config, which may name more end tokens than the config
 
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Silence transformers' loading reports; the errors raised here are more specific."""
+    """Silence transformers' loading reports; the errors of this module are more specific."""
     level, bar = hf_logging.get_verbosity(), hf_logging.is_progress_bar_enabled()
     hf_logging.set_verbosity_error()
     hf_logging.disable_progress_bar()
@@ -63,9 +63,11 @@ def opened(
     the layers on all devices.
     """
     if path.suffix == ".gguf" and spread:
-        raise ModelError("device='auto' with a GGUF file", "Name one device, or give safetensors.")
+        raise ModelError(
+            "device='auto' with a GGUF file", "Choose one device, or load safetensors."
+        )
     if path.suffix == ".gguf" and family is not None:
-        raise ModelError("a GGUF file names its own family", "Leave family out.")
+        raise ModelError("a GGUF file states its family", "Leave family out.")
     if path.suffix == ".gguf":
         kind, net = _from_gguf(path, dtype, direction_given)
     else:
@@ -84,7 +86,7 @@ def described(path: Path, family: str | None) -> tuple[Family, PreTrainedModel]:
     kind = family_by_name(family) if family else family_of(source.architecture(raw, path), path)
     source.require_safetensors(path)
     file = path / "config.json"
-    with foreign(ModelError, f"{file} describes no {kind.name} network", _COPY_CONFIG):
+    with foreign(ModelError, f"{file} does not describe a {kind.name} network", _COPY_CONFIG):
         try:
             sizes.require_numbers(kind.translate(raw), file)
             config = kind.config(raw)
@@ -107,15 +109,16 @@ def _from_directory(
     with foreign(ModelError, f"{path}: the weights cannot be read", _COPY_WEIGHTS):
         try:
             net, info = kind.network_class.from_pretrained(
-                None,  # given a directory, transformers would look there for adapters and other weights
+                # given a directory, transformers would search it for adapters and other weights
+                None,
                 config=empty.config,
                 state_dict=_tensors(source.weight_files(path)),
                 key_mapping=kind.key_mapping or None,
                 dtype=dtype,
                 attn_implementation="sdpa",
-                # Products of all experts at once come in narrower types only.
+                # The grouped matrix product over experts does not support float64.
                 experts_implementation="eager" if dtype is torch.float64 else None,
-                ignore_mismatched_sizes=True,  # reported below, with the shapes
+                ignore_mismatched_sizes=True,  # reported below with the shapes
                 output_loading_info=True,
                 device_map="auto" if spread else None,
                 **source.NO_CODE,
@@ -133,13 +136,13 @@ def _from_directory(
 
 
 def _tensors(files: list[Path]) -> dict[str, Any]:
-    """Open every tensor by name; each is read when it is placed in the network."""
+    """Return handles of all tensors by name; a tensor is read when it is copied into the network."""
     opened = [safe_open(file, framework="pt") for file in files]
     return {name: file.get_slice(name) for file in opened for name in file.keys()}  # noqa: SIM118
 
 
 _COPY_CONFIG = "Copy the checkpoint's config.json again."
-_COPY_WEIGHTS = "The files are damaged or incomplete: fetch or copy them again."
+_COPY_WEIGHTS = "The files are damaged or incomplete: download or copy them again."
 
 
 def _from_gguf(

@@ -1,7 +1,7 @@
 """A model without its weights: the facts in config.json, floatscope.json and the tokenizer.
 
-Enough to refuse a sampler, a setting or a prompt that cannot work, before a worker starts or weights are
-read. `loading` finds and settles the same facts by the same functions, so that the two cannot differ.
+This is enough to refuse a sampler, a setting or a prompt that cannot work, before a worker starts or
+weights are read. `loading` determines the same facts with the same functions, so the two cannot differ.
 """
 
 from dataclasses import replace
@@ -32,10 +32,10 @@ def located(
 
 
 def outlined(spec: ModelSpec) -> Model | None:
-    """The model of a directory or of an embedded checkpoint, without weights: they are on the meta device.
+    """Return the model of a directory or an embedded checkpoint with its weights on the meta device.
 
-    It is refused as `load` would refuse it. None where it takes more than a few small files: a hub id, a
-    GGUF file.
+    Raises the same errors as `load`. Returns None if more than a few small files are needed: for a hub id
+    or a GGUF file.
     """
     if spec.where not in PAIR and not Path(spec.where).expanduser().is_dir():
         return None
@@ -63,15 +63,15 @@ def settled(
     ends = special.end_ids(config, generation, tokenizer)
     if mask in ends:
         raise ModelError(
-            f"{name}: mask id {mask} is also an end token, so that no answer could have an end",
-            "State the id of the mask: load(..., mask_id=...), 'DIR,mask_id=N'; or correct mask_token_id "
+            f"{name}: mask id {mask} is also an end token, so no answer could end",
+            "Give the mask id: load(..., mask_id=...), 'DIR,mask_id=N'; or correct mask_token_id "
             "or eos_token_id in its files.",
         )
     shifts = (
         settings.shift,
         getattr(config, "shift_logits", None),
         kind.shift,
-    )  # a GGUF file says it
+    )  # a GGUF file states `shift_logits`
     return {
         "family": replace(kind, direction=toward),
         "direction": toward,
@@ -85,7 +85,7 @@ def settled(
 
 
 def _require_full_attention(name: str, kind: Family, config: Any) -> None:
-    """Refuse layers with a window, unless the family says how far each layer reaches."""
+    """Refuse sliding-window layers unless the family states how far each layer sees."""
     if getattr(config, "use_sliding_window", False):
         raise ModelError(
             f"{name} uses sliding-window attention, which Floatscope does not measure",
@@ -96,13 +96,13 @@ def _require_full_attention(name: str, kind: Family, config: Any) -> None:
     if other is not None and not kind.reaches(config):
         raise ModelError(
             f"{name}: layer_types of its config.json names {other!r:.40}, and Floatscope measures a "
-            f"{kind.name} with full_attention alone",
+            f"{kind.name} only with full_attention",
             "Write full_attention for every layer if the context fits the window.",
         )
 
 
 def _block(kind: Family, config: Any, settings: ModelSettings) -> int | None:
-    """Return the block length of the checkpoint or family; another one must come with a direction."""
+    """Return the block length of the checkpoint or family; another length requires a direction."""
     if settings.direction is not None:
         return settings.block
     stored = getattr(config, kind.block_field, None) if kind.block_field else None
@@ -113,8 +113,8 @@ def _block(kind: Family, config: Any, settings: ModelSettings) -> int | None:
     )
     if None not in (stored, settings.block) and stored != settings.block:
         raise ModelError(
-            f"two block sizes: {kind.name} has {stored}, and {settings.block} is given",
-            f"Leave block out; or add direction='{kind.direction}' to overrule it.",
+            f"two block sizes: {kind.name} has {stored}, but {settings.block} is given",
+            f"Leave block out; or add direction='{kind.direction}' to override it.",
         )
     return stored if settings.block is None else settings.block
 
@@ -142,6 +142,6 @@ def _grid(kind: Family, grid: str | None, toward: Direction) -> Grid:
     if not toward.in_blocks:
         raise ModelError(
             f"grid {grid} of a model that is {toward}",
-            "Only models in blocks have one: leave it out.",
+            "Only models that decode in blocks have a grid: leave it out.",
         )
     return Grid(grid)

@@ -1,6 +1,6 @@
-"""The embedded pair: a diffusion model and a causal model, trained alike, inside the package.
+"""The embedded pair: a diffusion model and a causal model, trained in the same way, inside the package.
 
-This module locates them. `training/` and their card, `embedded/CARD.md`, say how they were made.
+This module locates their files. `training/` and the card `embedded/CARD.md` document the training.
 """
 
 from pathlib import Path

@@ -1,7 +1,7 @@
 """Find the parts of a network: its layers, its output head, its routers.
 
-transformers' decoders agree on names; Floatscope's networks (`networks/`) define these parts themselves.
-Attention modules are found by the attention hook.
+transformers' decoders use common names; the networks in `networks/` define these parts themselves. The
+attention hook finds the attention modules.
 """
 
 from collections.abc import Callable
@@ -12,13 +12,13 @@ from transformers import PreTrainedModel
 
 
 def layers(net: PreTrainedModel) -> list[nn.Module]:
-    """Return the layers in order, each as a module that is called once per forward."""
+    """Return the layers in order. Each is a module that is called once per forward."""
     blocks = getattr(net, "blocks", None)
     return list(net.model.layers if blocks is None else blocks)
 
 
 def readout(net: PreTrainedModel) -> Callable[[Tensor], Tensor] | None:
-    """Return the function from a layer's output to logits, as after the last layer; None if unknown."""
+    """Return the function that computes logits from a layer's output; None if unknown."""
     method: Callable[[Tensor], Tensor] | None = getattr(net, "readout", None)
     if method is not None:
         return method
@@ -29,7 +29,7 @@ def readout(net: PreTrainedModel) -> Callable[[Tensor], Tensor] | None:
 
 
 def routers(net: PreTrainedModel) -> dict[int, nn.Module]:
-    """Return the router of each layer with experts; it returns logits, weights and the chosen experts."""
+    """Return the router of each layer with experts; routers return logits, weights and chosen experts."""
     gates: dict[int, nn.Module] = {}
     for number, block in enumerate(layers(net)):
         mlp: Any = getattr(block, "mlp", None)

@@ -1,14 +1,14 @@
-"""Networks with permuted weights: the same sizes and norms, without anything learned.
+"""Networks with permuted weights: controls with the same sizes and norms but nothing learned.
 
-Such a network shows what the architecture does by itself; it is the control for what a trained network is
-said to have learned. Nothing is trained or drawn anew, and vectors (norms, biases) stay as they are.
+Such a network shows what the architecture does without training, so it is the control for effects that
+are attributed to training. No weight is drawn anew, and vectors (norms, biases) are not changed.
 
-An arbitrary permutation of an 8B model's embedding has 4 GB of indices. So the place of each entry is
-computed instead: every column is rotated by its own amount, then every row, and both once more. That is a
-Feistel network of four rounds whose round functions are random tables (Luby and Rackoff, 1988): any entry
-may go to any cell, and the places of two entries are independent, at the cost of 2·(rows + columns)
-random numbers per matrix. Integer arithmetic gives the same places on every device and for every dtype. A
-matrix with one row or column is only rotated; no family has one.
+The indices of an arbitrary permutation of an 8B model's embedding take 4 GB. So the place of each entry
+is computed instead: every column is rotated by its own amount, then every row, and both a second time.
+That is a Feistel network of four rounds whose round functions are random tables (Luby and Rackoff, 1988):
+any entry may go to any cell, and the places of two entries are independent, at the cost of 2·(rows +
+columns) random numbers per matrix. Integer arithmetic gives the same places on every device and for every
+dtype. A matrix with one row or column is only rotated; no family has one.
 """
 
 import hashlib
@@ -24,8 +24,8 @@ from ..errors import UsageError
 
 TRAINED, PERMUTED = "trained", "permuted"
 WEIGHTS = (TRAINED, PERMUTED)
-_TURNS = 2  # of columns and rows each
-_AT_ONCE = 1 << 18  # cells whose origins are computed together: within a core's cache
+_TURNS = 2  # number of rotations of columns and of rows
+_AT_ONCE = 1 << 18  # cells whose origins are computed together, so that they fit a core's cache
 _AT_ONCE_GPU = 1 << 24
 
 
@@ -51,7 +51,7 @@ def copied(net: PreTrainedModel, seed: int) -> PreTrainedModel:
 
 
 def permute(net: PreTrainedModel, seed: int) -> None:
-    """Permute every weight matrix of the network in place; tied matrices once."""
+    """Permute every weight matrix of the network in place; tied matrices are permuted once."""
     for name, parameter in net.named_parameters():  # each tensor once, under its first name
         if parameter.ndim >= 2:
             parameter.data = _permuted(parameter.data, f"{seed} {name}")
@@ -59,7 +59,7 @@ def permute(net: PreTrainedModel, seed: int) -> None:
 
 @torch.no_grad()
 def refill(net: PreTrainedModel, trained: PreTrainedModel, seed: int) -> None:
-    """Replace a permuted network's weights by those of another seed, from the trained network."""
+    """Replace a permuted network's weights by the trained network's weights, permuted with another seed."""
     pairs = zip(net.named_parameters(), trained.parameters(), strict=True)
     for (name, parameter), origin in pairs:
         if parameter.ndim >= 2:

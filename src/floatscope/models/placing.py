@@ -1,6 +1,6 @@
 """Move small tensors between host and device without waiting for the device.
 
-torch copies a list, or a tensor in ordinary memory, only after all launched work has run. In a loop that
+torch copies a list, or a tensor in pageable memory, only after all launched work has run. In a loop that
 launches ahead, each such copy would stall.
 """
 
@@ -13,7 +13,7 @@ from torch import Tensor
 
 
 def constant(numbers: Sequence[int], device: torch.device) -> Int[Tensor, " n"]:
-    """Return these numbers on the device: copied once, then always the same tensor. Not to be written to."""
+    """Return a read-only tensor of these numbers on the device; equal calls return the same tensor."""
     return _constant(tuple(numbers), device)
 
 
@@ -24,7 +24,7 @@ def _constant(numbers: tuple[int, ...], device: torch.device) -> Int[Tensor, " n
 
 
 def sent(tensor: Tensor, device: torch.device) -> Tensor:
-    """Return the tensor on the device, copied without waiting."""
+    """Copy the tensor to the device without waiting."""
     if device.type != "cuda" or tensor.is_cuda:
         return tensor.to(device)
     return tensor.pin_memory().to(device, non_blocking=True)

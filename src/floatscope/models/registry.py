@@ -1,4 +1,4 @@
-"""Look up families by architecture name, never by path or by guessing."""
+"""Look up families by architecture name, never by path or heuristics."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ from .spec import ModelSpec
 
 
 def family_of(architecture: str | None, where: str | Path) -> Family:
-    """Return the family that config.json names in `architectures` (model_type is not unique)."""
+    """Return the family of an architecture in config.json's `architectures` (model_type is not unique)."""
     for family in FAMILIES.values():
         if architecture in family.architectures:
             return family
@@ -17,8 +17,8 @@ def family_of(architecture: str | None, where: str | Path) -> Family:
     silent = ": its config.json names none" if architecture is None else ""
     raise ModelError(
         f"{where}: unknown architecture {architecture!r}{silent}",
-        f"Known: {architectures}. For weights of a known family say which: 'DIR,family=Llama', "
-        "load(..., family='Llama'); a new family is one file, see docs/how-to/extending.md.",
+        f"Known: {architectures}. For weights of a known family, name it: 'DIR,family=Llama', "
+        "load(..., family='Llama'); to add a family, see docs/how-to/extending.md.",
     )
 
 
@@ -28,7 +28,7 @@ def family_by_name(name: str) -> Family:
 
 
 def require_loadable(spec: ModelSpec, *, elsewhere: bool) -> None:
-    """Refuse a model that is nowhere, unless it may be on another machine, or of no known family."""
+    """Refuse a model of unknown family, and one that does not exist unless it may be `elsewhere`."""
     if not elsewhere:
         spec.require_there()
     if spec.family:

@@ -1,4 +1,4 @@
-"""Choose layers, heads and steps as in Python, or as typed text: 3, 0:4, 0,5,11."""
+"""Choose layers, heads and steps by number, slice or sequence, or by typed text: 3, 0:4, 0,5,11."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -24,14 +24,12 @@ def chosen(choice: Choice, total: int, noun: str) -> list[int]:
             )
         indices = sorted({i % total for i in requested})
     if not indices:
-        raise UsageError(
-            f"{noun}s = {choice} chooses none of the {total} there are", "Choose at least one."
-        )
+        raise UsageError(f"{noun}s = {choice} chooses none of the {total}", "Choose at least one.")
     return indices
 
 
 def within(choice: Choice, index: int, noun: str) -> bool:
-    """Tell whether an index is chosen if the total is unknown; negative indices are refused."""
+    """Tell whether an index is chosen. The total is unknown, so negative indices are refused."""
     if choice is None:
         return True
     if isinstance(choice, slice):

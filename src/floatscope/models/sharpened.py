@@ -1,11 +1,12 @@
 """Untrained networks as sharp as a trained one: each head's queries are scaled to match its entropy.
 
-Permuted weights keep a network's norms and lose what it learned, and their attention is nearly uniform,
-so any sharp network seems to have learned something in comparison. Here the queries of every head are
-multiplied by a factor, chosen so that the head's mean entropy over some rows of some texts equals that of
-the trained head. Use the rows that are measured: a head that is as sharp as the trained one over all rows
-may be flatter on masked ones. Layers are matched in order, each on the output of the matched layers
-below. Scaling queries works in every family, even where queries are normalised first.
+A network with permuted weights keeps its norms and loses what it learned. Its attention is nearly
+uniform, so any network with sharp attention seems to have learned something in comparison. Here the
+queries of every head are multiplied by a factor, chosen so that the head's mean entropy over some rows of
+some texts equals that of the trained head. Match over the rows that are measured: a head that is as sharp
+as the trained head over all rows may be flatter on masked rows. Layers are matched in order, each on the
+output of the matched layers below. Scaling queries works in every family, even if queries are normalised
+first.
 """
 
 from collections.abc import Hashable, Iterator
@@ -19,15 +20,15 @@ from torch import Tensor
 from . import attention_hook
 from .model import Model
 
-ROWS = 64  # positions of a text, spread evenly, by which a head is matched
+ROWS = 64  # number of evenly spaced positions of a text over which a head is matched
 LOG_RANGE = 8.0  # scales between e^−8 and e^8
-_TOLERANCE = 1e-4  # of the mean entropy, as a share of the maximum
+_TOLERANCE = 1e-4  # tolerance of the mean entropy, as a share of the maximum
 _STEPS = 40
 
 
 @dataclass(eq=False)
 class _Entropies:
-    """Records each head's mean entropy over its maximum, without changing the call."""
+    """A handler that records each head's mean entropy as a share of its maximum."""
 
     entropies: dict[int, Float[Tensor, " h"]]
     rows: Bool[Tensor, "n size"] | None = None
@@ -42,7 +43,7 @@ class _Entropies:
 
 @dataclass(eq=False)
 class _Matching:
-    """Scales each head to its target entropy and continues with the scaled queries."""
+    """A handler that scales each head's queries to its target entropy before the call proceeds."""
 
     targets: Float[Tensor, "layer h"]
     log_scales: dict[int, Float[Tensor, " h"]]
@@ -61,7 +62,7 @@ class _Scaling:
 
     @property
     def recorded_as(self) -> Hashable:
-        """Key of forwards that may share a recording: a graph reads the scales at their address."""
+        """Key of forwards that may share a recording. A graph reads the scales at their address."""
         return "scaled", self.log_scale.data_ptr()
 
     def __call__(self, call: attention_hook.Call, proceed: attention_hook.Proceed) -> Tensor:
@@ -79,8 +80,8 @@ def match_sharpness(
     Args:
         control: the network that is scaled.
         trained: the network whose entropies are matched.
-        texts: token ids, all of one length.
-        rows: queries whose entropies count; all of them if None.
+        texts: token ids of texts of equal length.
+        rows: queries over which entropies are averaged; None is all.
     """
     targets: dict[int, Tensor] = {}
     with attention_hook.attach(trained.net, _Entropies(targets, rows)):
@@ -116,9 +117,9 @@ def _scaled(call: attention_hook.Call, log_scale: Float[Tensor, " h"]) -> attent
 def _scores(
     call: attention_hook.Call, counted: Bool[Tensor, "b q"] | None
 ) -> tuple[Float[Tensor, "b h r k"], Float[Tensor, "b h r"]]:
-    """Return the scaled scores of some rows, −inf where a row may not look, and the number of visible keys.
+    """Return the scaled scores of some rows, −inf for invisible keys, and the number of visible keys.
 
-    Rows that are not counted have no visible keys.
+    Rows outside `counted` get no visible keys.
     """
     device = call.query.device
     queries = torch.arange(call.query.shape[2], device=device)
@@ -149,7 +150,7 @@ def _mean_entropy(
     mean = (weight * finite).sum(-1)
     variance = (weight * finite**2).sum(-1) - mean**2
     entropy = torch.logsumexp(scores * scale, -1) - scale[..., 0] * mean
-    # a row that sees one key has no entropy, and one that is not counted sees none
+    # a row that sees one key has no entropy; rows that are not counted see no key
     several = counts > 1
     max_entropy = counts.clamp(min=2).log()
     number = several.sum((0, 2)).clamp(min=1)

@@ -1,4 +1,4 @@
-"""Verify the files inside the package against their shipped checksums."""
+"""Verify the files inside the package against the checksums that it contains."""
 
 import hashlib
 import json
@@ -25,7 +25,7 @@ def checked_directory(name: str, path: Path) -> Path:
             raise ModelError(f"the embedded model {name} lacks {file}", _REINSTALL) from error
         if actual != digest:
             raise ModelError(f"{file} of the embedded model {name} is damaged", _REINSTALL)
-    for member in path.iterdir():  # a loader would read it as part of the model
+    for member in path.iterdir():  # a loader would read further files as part of the model
         if member.name not in expected and not member.name.startswith("."):
-            raise ModelError(f"{member} is no file of the embedded model {name}", "Remove it.")
+            raise ModelError(f"{member} does not belong to the embedded model {name}", "Remove it.")
     return path

@@ -1,8 +1,8 @@
-"""Check that a network's sizes can be what its config says, before anything is built or allocated.
+"""Check the sizes in a network's config before anything is built or allocated.
 
-The numbers must be whole and fit each other, and the files must hold about as many weights as the network
-would have, so that no checkpoint makes a machine allocate more than it contains. Loading checks the
-tensors' names and shapes.
+The numbers must be whole and consistent, and the files must contain about as many weights as the network
+would have, so that a false config cannot cause a large allocation. Loading checks the tensors' names and
+shapes.
 """
 
 import math
@@ -43,7 +43,7 @@ class TensorCounts:
 
 
 def positive_integer(value: Any, name: str) -> int:
-    """Return a positive whole number, as JSON may write it (4 or 4.0), or raise ModelError."""
+    """Convert a positive whole number from JSON (4 or 4.0) to an int, or raise ModelError."""
     number = isinstance(value, int | float) and not isinstance(value, bool)
     if not number or not math.isfinite(value) or value != int(value) or not 0 < value <= _LARGEST:
         raise ModelError(f"{name} = {value!r:.80}: expected a whole number above 0", _REMEDY)
@@ -51,13 +51,13 @@ def positive_integer(value: Any, name: str) -> int:
 
 
 def require_numbers(fields: Mapping[str, Any], where: Path) -> dict[str, int]:
-    """Refuse sizes that are not positive whole numbers; return those that are given."""
+    """Refuse sizes that are not positive whole numbers; return the sizes that are given."""
     sizes = {name: fields[name] for name in _SIZES if fields.get(name) is not None}
     return {name: positive_integer(value, f"{where}: {name}") for name, value in sizes.items()}
 
 
 def require_sound(config: PretrainedConfig, where: Path) -> None:
-    """Refuse sizes that are no numbers, or that cannot be divided into heads."""
+    """Refuse sizes that are not numbers, or that cannot be divided into heads."""
     size = require_numbers({name: getattr(config, name, None) for name in _SIZES}, where)
     heads = size["num_attention_heads"]
     for name, parts in (
@@ -71,7 +71,7 @@ def require_sound(config: PretrainedConfig, where: Path) -> None:
     dim = size.get("head_dim", size["hidden_size"] // heads)
     if dim % 2:
         raise ModelError(
-            f"{where}: heads of {dim} numbers, and a rotation turns pairs of them", _REMEDY
+            f"{where}: heads of {dim} channels, but RoPE needs an even number", _REMEDY
         )
 
 
@@ -86,7 +86,7 @@ def in_safetensors(files: Iterable[Path]) -> TensorCounts:
 
 
 def require_experts(config: PretrainedConfig, path: Path, counts: TensorCounts) -> None:
-    """Refuse files that lack an expert: experts are separate in the files and are joined on loading."""
+    """Refuse files without one of the experts, which are separate in the files and joined on loading."""
     count = getattr(config, "num_experts", None) or getattr(config, "n_routed_experts", None)
     if not count:
         return
@@ -105,14 +105,14 @@ _EXPERT = re.compile(r"(.+\.experts\.)(\d+)\.(.+)")
 def without_weights(
     kind: Family, config: PretrainedConfig, where: Path, counts: TensorCounts
 ) -> PreTrainedModel:
-    """Build the network on the meta device, where it takes no memory; refuse one far larger than its files.
+    """Build the network on the meta device, without memory; refuse one that is far larger than its files.
 
     A few missing tensors are reported by name later.
     """
     layers = int(config.num_hidden_layers)
     if layers > len(counts.tensors):
         raise ModelError(
-            f"{where}: {layers} layers by its config, and {len(counts.tensors)} tensors in its files",
+            f"{where}: {layers} layers in its config, but {len(counts.tensors)} tensors in its files",
             _OTHER_CONFIG,
         )
     with torch.device("meta"):
@@ -120,8 +120,7 @@ def without_weights(
     n_weights = sum(p.numel() for p in net.parameters())
     if n_weights > 2 * counts.weights + 1_000_000:
         raise ModelError(
-            f"{where}: a network of {n_weights:,} weights by its config, and {counts.weights:,} in "
-            "its files",
+            f"{where}: {n_weights:,} weights by its config, but {counts.weights:,} in its files",
             _OTHER_CONFIG,
         )
     return net

@@ -1,4 +1,4 @@
-"""Locate and read a checkpoint's files: a directory, a GGUF file or a hub id; and its tokenizer."""
+"""Locate and read the files and the tokenizer of a checkpoint: a directory, a GGUF file or a hub id."""
 
 import importlib.util
 import json
@@ -17,7 +17,7 @@ from .pair import PAIR
 from .spec import is_hub_id, no_such_model
 from .twin import TWIN
 
-# Of every from_pretrained: nothing is fetched, and no code that comes with a checkpoint runs.
+# Arguments of every from_pretrained: download nothing, and run no code from a checkpoint.
 NO_CODE: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
 ADAPTER_CONFIG = "adapter_config.json"
 _WANTED = ["*.json", "*.safetensors", "*.txt", "*.model", "*.jinja"]
@@ -34,7 +34,9 @@ def locate(where: str | Path, revision: str | None) -> Path:
     if path.is_file():
         if path.suffix == ".gguf":
             return path
-        raise ModelError(f"{path} is a file, but no GGUF file", "Give the checkpoint's directory.")
+        raise ModelError(
+            f"{path} is a file, but not a GGUF file", "Give the checkpoint's directory."
+        )
     if path.is_dir():
         gguf = sorted(path.glob("*.gguf"))
         if not (path / "config.json").exists() and len(gguf) == 1:
@@ -59,35 +61,35 @@ def _from_hub(repo: str, revision: str | None) -> Path:
             f"no model {repo} on the hub", "Check the name; private models need hf auth login."
         ) from error
     except Exception as error:
-        # The hub's client lets its transport's exceptions through, and these change with it.
+        # The hub's client passes through exceptions of its HTTP library, which differs between versions.
         transport = type(error).__module__.startswith(("httpx", "httpcore", "requests"))
         if not transport and not isinstance(error, OSError | errors.HfHubHTTPError):
             raise
         raise ModelError(
-            f"{repo} is neither a directory here nor can the hub be reached ({error})",
-            "Go online once to fetch it, or give the directory of a copy.",
+            f"{repo} is not a local directory, and the hub cannot be reached ({error})",
+            "Connect to download it once, or give the directory of a copy.",
         ) from error
 
 
 def require_files(path: Path) -> None:
-    """Refuse anything but regular files: no folders, broken links, or devices that never end."""
+    """Refuse anything but regular files, such as directories, broken links, or endless devices."""
     for pattern in _WANTED:
         for file in path.glob(pattern):
             if not file.is_file():
                 raise ModelError(
                     f"{file} is not a file: expected one, or a link to one",
-                    "The checkpoint is damaged or incomplete: fetch or copy it again.",
+                    "The checkpoint is damaged or incomplete: download or copy it again.",
                 )
 
 
 def require_no_other_adapter(path: Path, adapter: Path | None) -> None:
-    """Refuse a checkpoint directory with an adapter in it that `adapter` does not name."""
+    """Refuse a checkpoint directory that contains an adapter which `adapter` does not name."""
     file = path / ADAPTER_CONFIG
     if file.exists() and (adapter is None or adapter.resolve() != path.resolve()):
         raise ModelError(
-            f"{path} holds an adapter beside its weights ({file.name}), and adapter= does not name it",
-            f"To merge it: load({str(path)!r}, adapter={str(path)!r}), or 'DIR,adapter=DIR'; to load "
-            f"the base alone, move {file.name} away.",
+            f"{path} contains an adapter beside its weights ({file.name}), which adapter= does not name",
+            f"To merge it: load({str(path)!r}, adapter={str(path)!r}), or 'DIR,adapter=DIR'; to "
+            f"load only the base, move {file.name} away.",
         )
 
 
@@ -104,12 +106,12 @@ def read_generation(path: Path) -> Any:
 
 
 def read_json(file: Path) -> dict[str, Any]:
-    """Read a small JSON object that came with a checkpoint or an adapter."""
+    """Read a small JSON file of a checkpoint or an adapter."""
     try:
         return read_object(file, _JSON_LIMIT)
     except FileNotFoundError as error:
         raise ModelError(
-            f"{file.parent} has no {file.name}", "Give the directory that holds the checkpoint."
+            f"{file.parent} has no {file.name}", "Give the directory of the checkpoint."
         ) from error
     except Unreadable as error:
         raise ModelError(f"{file} {error.problem}", "Copy it again.") from error
@@ -127,13 +129,13 @@ def architecture(raw: dict[str, Any], path: Path) -> str | None:
 
 
 def weight_files(path: Path) -> list[Path]:
-    """List the files that hold the network's weights: model.safetensors, or those its index names."""
+    """List the files with the network's weights: model.safetensors, or the files that its index names."""
     single, index = path / "model.safetensors", path / "model.safetensors.index.json"
     if single.exists():
         return [single]
     if not index.exists():
         raise ModelError(
-            f"{path} holds neither {single.name} nor {index.name}",
+            f"{path} contains neither {single.name} nor {index.name}",
             "The checkpoint is incomplete, or its files have other names: copy it again.",
         )
     files = [path / name for name in sorted(set(_index(index).values()))]
@@ -144,27 +146,27 @@ def weight_files(path: Path) -> list[Path]:
 
 
 def require_safetensors(path: Path) -> None:
-    """Refuse weights that are not safetensors, by name or content, and an index that leaves the directory."""
+    """Refuse weights that are not safetensors, by name or content, and an index that names outside files."""
     files = sorted(path.glob("*.safetensors"))
     pickles = sorted(p.name for p in [*path.glob("*.bin"), *path.glob("*.pt"), *path.glob("*.pth")])
     if not files and pickles:
         raise _pickled(path, pickles[0])
     if not files:
-        raise ModelError(f"{path} holds no *.safetensors file", "The checkpoint is incomplete.")
+        raise ModelError(f"{path} contains no *.safetensors file", "The checkpoint is incomplete.")
     for file in files:
         try:
             with opened(file) as content:
                 start = content.read(9)
         except (FileNotFoundError, Unreadable) as error:
             raise ModelError(f"{file} cannot be read: {error}", "Copy it again.") from error
-        # A header of 128, 384, … bytes begins as a pickle does: its length's lowest byte is 0x80.
+        # A header of 128, 384, … bytes begins like a pickle: the lowest byte of its length is 0x80.
         if start.startswith(_PICKLES) and start[8:9] != b"{":
             raise _pickled(path, file.name)
     for index in path.glob("*.safetensors.index.json"):
         _index(index)
 
 
-_PICKLES = (b"\x80", b"PK\x03\x04")  # a pickle, and torch's zip of pickles
+_PICKLES = (b"\x80", b"PK\x03\x04")  # a pickle, and torch's zip archive of pickles
 
 
 def _index(file: Path) -> dict[str, str]:
@@ -174,7 +176,7 @@ def _index(file: Path) -> dict[str, str]:
     except (FileNotFoundError, Unreadable) as error:
         raise ModelError(f"{file} cannot be read: {error}", "Copy it again.") from error
     if not isinstance(names, dict):
-        raise ModelError(f"{file} does not say which file holds what", "Copy it again.")
+        raise ModelError(f"{file} does not map tensors to files", "Copy it again.")
     for name in names.values():
         if type(name) is not str or Path(name).suffix != ".safetensors" or Path(name).name != name:
             raise ModelError(
@@ -186,7 +188,7 @@ def _index(file: Path) -> dict[str, str]:
 
 def _pickled(path: Path, name: str) -> ModelError:
     return ModelError(
-        f"{path} holds pickled weights ({name}), which can run code when opened",
+        f"{path} contains pickled weights ({name}), which can run code when opened",
         "Convert them to safetensors first.",
     )
 
@@ -205,14 +207,14 @@ def tokenizer(path: Path, family: Family) -> Any:
         loaded = _tokenizer(path, family)
         if loaded is not None and not (folder / "tokenizer.json").exists():
             tokenizer_bounds.require_bounded(loaded, str(path))
-        if loaded is not None:  # some damage shows when it is first used
+        if loaded is not None:  # some damage appears only when the tokenizer is used
             loaded.decode(loaded("a b", add_special_tokens=False)["input_ids"])
             _require_mask_held(path, loaded)
         return loaded
 
 
 def _require_mask_held(path: Path, tokenizer: Any) -> None:
-    """Refuse a mask token that is in no vocabulary: transformers would silently give it a new id."""
+    """Refuse a mask token that is not in the vocabulary: transformers would silently give it a new id."""
     token = getattr(tokenizer, "mask_token", None)
     vocabularies = [
         path / name for name in ("tokenizer.json", "vocab.json") if (path / name).exists()
@@ -236,7 +238,7 @@ def _require_mask_held(path: Path, tokenizer: Any) -> None:
 
 def _tokenizer(path: Path, family: Family) -> Any:
     if path.suffix == ".gguf":
-        # By its class: AutoTokenizer would read the whole header once more to choose the same one.
+        # AutoTokenizer would read the whole header a second time to choose the same class.
         return transformers.PreTrainedTokenizerFast.from_pretrained(
             path.parent, gguf_file=path.name, **NO_CODE
         )

@@ -1,8 +1,8 @@
 """A model specified as text: "ours=./dir,family=Llama,direction=bidirectional,mask_id=4".
 
-First an optional name and the location, then settings of `load`. The same text works in Python, on the
-command line, in a file and in a run; a table has the same fields. It is parsed without loading anything,
-so errors are reported before a worker starts.
+The text has an optional name and the location, then settings of `load`. The same text works in Python, on
+the command line, in a file and in a run; a table has the same fields. It is parsed without loading
+anything, so errors are reported before a worker starts.
 """
 
 import re
@@ -21,8 +21,9 @@ from .twin import TWIN
 EMBEDDED = (*PAIR, *TWIN)
 _SHIPPED = {name.partition("/")[0] for name in EMBEDDED}
 _NUMBERS = ("block", "shift", "mask_id")
-_SWITCHES = {"true": True, "false": False}  # as override_mask is written in a line
-_SHORT, _LONG = ("name", "family"), 100  # settings that tables and messages show, and their length
+_SWITCHES = {"true": True, "false": False}  # values of override_mask in text
+# settings that tables and messages show, and their largest length
+_SHORT, _LONG = ("name", "family"), 100
 _NAME = re.compile(rf"[^=/\\,]{{1,{_LONG}}}")
 _NAMED = re.compile(rf"({_NAME.pattern})=(.+)", re.S)
 HUB_ID = re.compile(r"(?!\.)[\w.-]+/[\w.-]+")
@@ -43,9 +44,10 @@ class ModelSettings:
     grid: str | None = None
 
     def over(self, other: "ModelSettings") -> "ModelSettings":
-        """Return these settings, completed by the other ones where these are None.
+        """Return these settings, with the values of `other` where these are None.
 
-        A direction brings its block and grid with it, a mask_id its override_mask.
+        `block` and `grid` are taken from the settings with the direction, `override_mask` from those with
+        the mask_id.
         """
         merged = {}
         for field in fields(ModelSettings):
@@ -60,7 +62,7 @@ class ModelSettings:
 
 @dataclass(frozen=True)
 class ModelSpec(ModelSettings):
-    """A model's location and settings. None leaves a setting to the checkpoint, floatscope.json or family."""
+    """A model's location and settings. None uses the value of the checkpoint, floatscope.json or family."""
 
     where: str
     adapter: str | None = None
@@ -73,7 +75,7 @@ class ModelSpec(ModelSettings):
 
     @classmethod
     def from_value(cls, source: "str | Mapping[str, Any] | ModelSpec") -> "ModelSpec":
-        """Make a spec from a text, or from a table with the same fields."""
+        """Make a spec from a text or from a table with the same fields."""
         if isinstance(source, ModelSpec):
             return source
         if isinstance(source, str):
@@ -84,7 +86,9 @@ class ModelSpec(ModelSettings):
             )
         unknown = [str(key) for key in source if key not in _settings().split(", ")]
         if unknown or "where" not in source:
-            problem = f"no setting {unknown[0]!r:.80}" if unknown else "it does not say where it is"
+            problem = (
+                f"no setting {unknown[0]!r:.80}" if unknown else "the location (where) is missing"
+            )
             raise UsageError(f"model: {problem}", f"A table has where, and may have {_settings()}.")
         _require(source)
         return cls(**source)
@@ -92,7 +96,7 @@ class ModelSpec(ModelSettings):
     @classmethod
     def parse(cls, text: str) -> "ModelSpec":
         """Parse a spec written in one line."""
-        if not re.search("[=,]", text) or exists(text):  # a path may hold either
+        if not re.search("[=,]", text) or exists(text):  # a path may contain either character
             return cls(text)
         head, *parts = text.split(",")
         settings: dict[str, Any] = {}
@@ -104,8 +108,8 @@ class ModelSpec(ModelSettings):
                 guess = did_you_mean(key, _settings().split(", ")[1:])
                 raise UsageError(
                     f"model {text!r:.200}: {part!r:.80} {why}",
-                    f"{guess} Write {_FORM} with {_settings().removeprefix('where, ')}; a path with a "
-                    "comma goes into a table of a --config file.".lstrip(),
+                    f"{guess} Write {_FORM} with {_settings().removeprefix('where, ')}; write a "
+                    "path with a comma in a table of a --config file.".lstrip(),
                 )
             settings[key] = _value(key, value)
         named = None if exists(head) else _NAMED.fullmatch(head)
@@ -117,7 +121,7 @@ class ModelSpec(ModelSettings):
 
     @property
     def text(self) -> str:
-        """The spec in one line, which parses to an equal spec; UsageError if it cannot be written so."""
+        """The spec as one line, which parses to an equal spec; UsageError if that is impossible."""
         pairs = [
             f"{key}={str(value).lower() if isinstance(value, bool) else value}"
             for key, value in self.settings.items()
@@ -129,7 +133,7 @@ class ModelSpec(ModelSettings):
             if type(self).parse(text) == self:
                 return text
         raise UsageError(
-            f"model {self.where!r:.120}: its path or a setting holds a comma or =",
+            f"model {self.where!r:.120}: its path or a setting contains a comma or =",
             "Rename it, or make a link to it under another name.",
         )
 
@@ -139,7 +143,7 @@ class ModelSpec(ModelSettings):
         return self.where if self.adapter is None else f"{self.where} + {self.adapter}"
 
     def located(self, folder: Path) -> "ModelSpec":
-        """Resolve relative paths against `folder`; names of embedded models and hub ids do not change."""
+        """Resolve relative paths against `folder`; names of embedded models and hub ids are unchanged."""
         embedded = self.where in EMBEDDED
         where = self.where if embedded else located(self.where, folder)
         return replace(self, where=where, adapter=self.adapter and located(self.adapter, folder))
@@ -161,19 +165,19 @@ class ModelSpec(ModelSettings):
 
 
 def is_hub_id(text: str) -> bool:
-    """Tell whether a text can be a hub id: "owner/name", with an owner that no embedded model has."""
+    """Tell whether a text can be a hub id: "owner/name", where owner is no prefix of an embedded model."""
     return bool(HUB_ID.fullmatch(text)) and text.partition("/")[0] not in _SHIPPED
 
 
 def _value(setting: str, text: str) -> Any:
-    """Parse a setting; a value that does not fit stays text and is refused later."""
+    """Parse the value of a setting; an invalid value remains text and is refused later."""
     if setting in _NUMBERS and text.strip().isdecimal():
         return int(text)
     return _SWITCHES.get(text.strip(), text) if setting == "override_mask" else text
 
 
 def expected_of(setting: str, value: Any) -> str:
-    """Return what a setting expects if this value does not fit, or "".
+    """Describe the values that a setting expects if this value is invalid; else return "".
 
     The same rule applies to typed text, Python arguments and floatscope.json.
     """
@@ -191,13 +195,13 @@ def expected_of(setting: str, value: Any) -> str:
 
 
 def _require(values: Mapping[str, Any]) -> None:
-    """Refuse a value that no model can have, and name its field."""
+    """Refuse an invalid value, and name its field."""
     for field, value in values.items():
         if (value is not None or field == "where") and (expected := expected_of(field, value)):
             raise UsageError(f"model: {field} = {value!r:.120}", f"Give {expected}.")
     name = values.get("name")
-    if name is not None and not _NAME.fullmatch(name):  # it stands before = in a line
-        raise UsageError(f"model: name = {name!r:.120}", "Use none of = , / \\ in it.")
+    if name is not None and not _NAME.fullmatch(name):  # a name precedes = in the text form
+        raise UsageError(f"model: name = {name!r:.120}", "Use a name without = , / \\.")
 
 
 def no_such_model(where: object) -> ModelError:

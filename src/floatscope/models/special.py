@@ -10,8 +10,9 @@ from .family import Direction, Family
 
 MASK_NAMES = ("<|mdm_mask|>", "<|mask|>", "<mask>", "[MASK]", "|<MASK>|", "<|MASK|>")
 END_NAMES = ("<|eot_id|>", "<|im_end|>", "<|end_of_text|>", "<eos>", "</s>")
-_MARKER = re.compile(r"<\|[\w.:/-]{1,60}\|>")  # as special tokens of chats are written: <|eot_id|>
-_MARKERS = 100  # of a template are looked at
+# the form of special tokens of chats, such as <|eot_id|>
+_MARKER = re.compile(r"<\|[\w.:/-]{1,60}\|>")
+_MARKERS = 100  # largest number of markers of a template that are checked
 
 
 def _token_ids(tokenizer: Any, names: tuple[str, ...]) -> list[int]:
@@ -29,7 +30,7 @@ def mask_id(
     requested: int | None,
     override: bool | None = None,
 ) -> int | None:
-    """Return the mask token's id: as given, or else from the config, the tokenizer or the family.
+    """Return the mask token's id: the given id, or else that of the config, the tokenizer or the family.
 
     A given id that contradicts the config or the tokenizer needs `override`.
     """
@@ -42,7 +43,7 @@ def mask_id(
             where, mask = next(iter(named.items()))
             raise ModelError(
                 f"mask_id = {requested}, but {where} names {mask} as the mask token",
-                "Leave mask_id out; or confirm it with 'DIR,mask_id=4,override_mask=true', "
+                "Leave mask_id out, or confirm it with 'DIR,mask_id=4,override_mask=true', "
                 "load(..., mask_id=4, override_mask=True).",
             )
         if not named and not override:
@@ -52,7 +53,7 @@ def mask_id(
     if other_masks and other_masks[0] != first:
         raise ModelError(
             f"two mask ids: config.json says {first!r:.40}, the tokenizer {other_masks[0]}",
-            "State which one is right: load(..., mask_id=...).",
+            "State the right one: load(..., mask_id=...).",
         )
     _require_in_vocabulary(first, config, family)
     return first
@@ -65,7 +66,7 @@ def _warn_of_ordinary(mask: int, tokenizer: Any) -> None:
     token = tokenizer.convert_ids_to_tokens(mask)
     if token is not None:
         warnings.warn(
-            f"mask_id = {mask} is the ordinary token {token!r:.40}: text that holds it is read as masks. "
+            f"mask_id = {mask} is the ordinary token {token!r:.40}: text that contains it is read as masks. "
             "Give the id of the mask token that the model was trained with, mask_id=…; or confirm it "
             "with override_mask=true.",
             stacklevel=2,
@@ -73,7 +74,7 @@ def _warn_of_ordinary(mask: int, tokenizer: Any) -> None:
 
 
 def _named_masks(config: Any, tokenizer: Any) -> dict[str, Any]:
-    """Return the mask ids that a checkpoint names, by where it names them."""
+    """Return the mask ids that a checkpoint names, by their source."""
     from_tokenizer = getattr(tokenizer, "mask_token_id", None)
     if from_tokenizer is None:
         from_tokenizer = next(iter(_token_ids(tokenizer, MASK_NAMES)), None)
@@ -94,7 +95,9 @@ def _published_mask(family: Family, config: Any, tokenizer: Any) -> int | None:
         fits, problem = token in MASK_NAMES, f"token {mask} of its tokenizer is {token!r:.40}"
     else:
         fits = not family.mask_vocab or size in family.mask_vocab
-        problem = f"theirs have {' or '.join(map(str, family.mask_vocab))} tokens and this {size}"
+        problem = (
+            f"theirs have {' or '.join(map(str, family.mask_vocab))} tokens, this vocabulary {size}"
+        )
     if not fits:
         raise ModelError(
             f"no mask id: neither config.json nor a tokenizer names a mask token, and the id {mask} "
@@ -103,8 +106,8 @@ def _published_mask(family: Family, config: Any, tokenizer: Any) -> int | None:
         )
     if tokenizer is None:
         warnings.warn(
-            f"mask id {mask} is that of published {family.name} checkpoints: this one has no tokenizer "
-            "and names none. mask_id= sets it",
+            f"mask id {mask} is that of published {family.name} checkpoints: this checkpoint has "
+            "no tokenizer and names no mask. Use mask_id= to change it",
             stacklevel=2,
         )
     return mask
@@ -121,15 +124,16 @@ def _require_in_vocabulary(mask: Any, config: Any, family: Family) -> None:
 
 
 _SAY_MASK = (
-    "Put mask_token_id into config.json or mask_id into floatscope.json; or say it with the "
-    "model: 'DIR,mask_id=4', load(..., mask_id=4)."
+    "Put mask_token_id into config.json or mask_id into floatscope.json; or give it with the model: "
+    "'DIR,mask_id=4', load(..., mask_id=4)."
 )
 
 
 def chat_template_fits(name: str, tokenizer: Any, arguments: dict[str, Any]) -> bool:
-    """Tell whether prompts use the chat template: it exists, and its markers are tokens of the tokenizer.
+    """Tell whether prompts use the chat template: whether it exists and its markers are tokens.
 
-    A base model may ship the template of its instruction-tuned sibling, whose markers it lacks.
+    A base model may include the chat template of its instruction-tuned version without having its
+    markers.
     """
     template = getattr(tokenizer, "chat_template", None)
     if not template:
@@ -138,15 +142,15 @@ def chat_template_fits(name: str, tokenizer: Any, arguments: dict[str, Any]) -> 
     with foreign(ModelError, f"the tokenizer of {name} fails", "Copy its files again."):
         split = [marker for marker in list(markers)[:_MARKERS] if not _is_token(tokenizer, marker)]
     if split:
-        try:  # one in a branch for tools says nothing
+        try:  # ignore markers in branches that are not rendered, such as for tools
             text = rendered(tokenizer, [{"role": "user", "content": "a"}], name, **arguments)
         except ModelError:
-            return True  # it is refused, with its reason, where it is used
+            return True  # the error is raised where the template is used
         split = [marker for marker in split if marker in text]
     if split:
         warnings.warn(
-            f"{name}: its chat template writes {', '.join(split[:3])}, which its tokenizer does not have "
-            "as a token: prompts are plain text. chat=True uses the template all the same",
+            f"{name}: its chat template writes {', '.join(split[:3])}, which are not tokens of its "
+            "tokenizer: prompts are plain text. Use chat=True to apply the template anyway",
             stacklevel=2,
         )
     return not split
@@ -158,7 +162,7 @@ def _is_token(tokenizer: Any, text: str) -> bool:
 
 
 def require_undisguised(name: str, family: Family, raw: dict[str, Any], tokenizer: Any) -> None:
-    """Refuse a causal architecture with a mask token and other modelling code: it is no causal model."""
+    """Refuse a causal architecture with a mask token and custom modelling code: the model is not causal."""
     named = raw.get("auto_map")
     named = named if isinstance(named, dict) else {}
     classes = {str(c) for k, c in named.items() if k.startswith("AutoModel")}

@@ -1,7 +1,7 @@
 """floatscope.json: settings that a checkpoint lacks, written beside its weights or adapter.
 
-An adapter's file overrides its base's, and an argument of `load` overrides both. The file says how the
-network is used; config.json says what the network is.
+An adapter's file overrides that of its base model, and an argument of `load` overrides both. The file
+describes how the network is used; config.json describes the network itself.
 """
 
 from dataclasses import fields

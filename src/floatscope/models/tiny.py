@@ -1,7 +1,7 @@
 """Tiny random checkpoints in each family's published format: key names, config fields, tokenizer files.
 
-For tests, benchmarks and trials without a real checkpoint. The weights are random: such a model shows
-that the instrument works, and nothing about language.
+For tests, benchmarks and trials without a real checkpoint. The weights are random, so such a model can
+test the instrument but has learned nothing about language.
 """
 
 import json
@@ -32,7 +32,7 @@ class Shape:
         kv_heads: key and value heads per layer, default 2.
         ffn: width of the feed-forward layers, default 48.
         context: longest sequence in tokens, default 512.
-        vocab: vocabulary size of the network, default 264; the tokenizer knows 260 of them.
+        vocab: vocabulary size of the network, default 264; the tokenizer has 260 tokens.
         seed: seed of the weights, default 0.
         spread: standard deviation of the weights, default 0.2, large enough for uneven attention.
         dtype: dtype of the weights, "float32" by default.
@@ -45,18 +45,18 @@ class Shape:
     kv_heads: int = 2
     ffn: int = 48
     context: int = 512
-    vocab: int = 264  # a few more than the tokenizer knows, as published models have
+    vocab: int = 264  # a few more than the tokenizer has, as in published models
     seed: int = 0
     spread: float = 0.2  # standard deviation of the weights: large enough for uneven attention
     dtype: str = "float32"
-    device: str = "cpu"  # where the weights are drawn: a GPU for large ones
+    device: str = "cpu"  # device on which weights are drawn; a GPU for large models
 
 
 def write(family: str, path: str | Path, shape: Shape | None = None, *, shards: int = 1) -> Path:
     """Write a random checkpoint and return its directory.
 
     Args:
-        family: name of the family, as `floatscope models` shows it.
+        family: name of the family, as listed by `floatscope models`.
         path: directory to write to; created if needed.
         shape: sizes of the model; `Shape()` by default.
         shards: number of safetensors files, default 1.
@@ -79,7 +79,7 @@ def _weights(name: str, config: dict[str, Any], s: Shape) -> dict[str, Tensor]:
         net = kind.network_class(kind.config(config))
     generator = torch.Generator(s.device).manual_seed(s.seed)
     weights = {}
-    tied = set(getattr(net, "all_tied_weights_keys", ()))  # written once, as published
+    tied = set(getattr(net, "all_tied_weights_keys", ()))  # saved once, as in published checkpoints
     for key, parameter in net.state_dict().items():
         values = torch.randn(parameter.shape, generator=generator, device=s.device) * s.spread
         is_scale = "norm" in key.lower() and not key.endswith("bias")
@@ -103,7 +103,7 @@ def _write_weights(weights: dict[str, Tensor], path: Path, shards: int) -> None:
 
 
 def _write_tokenizer(path: Path, *, bare: bool) -> None:
-    """Write a tokenizer of bytes and four special tokens; `bare` as vocab.json and merges.txt, like Dream."""
+    """Write a tokenizer of bytes and four special tokens; if `bare`, as vocab.json and merges.txt."""
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     vocab = {token: i for i, token in enumerate(alphabet)}
     names = dict(zip(("bos_token", "eos_token", "pad_token", "mask_token"), SPECIALS, strict=True))

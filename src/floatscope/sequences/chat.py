@@ -1,9 +1,9 @@
 """Apply chat templates in a child process with limits on time and memory.
 
-A template is a program that comes with a checkpoint. transformers' sandbox keeps it away from Python's
-internals, but does not stop it from looping forever or filling the memory, and neither can be prevented
-inside a process. So a child process (`chat_process`) renders with transformers' own function, and the
-operating system ends it at its limits. The same child tries tokenizers for `tokenizer_bounds`.
+A template is a program inside a checkpoint. transformers' sandbox protects Python's internals, but does
+not stop endless loops or limit memory, and neither can be enforced inside one process. So a child process
+(`chat_process`) renders the template with transformers' own function, and the operating system kills it
+at its limits. The same child process tests tokenizers for `tokenizer_bounds`.
 """
 
 import atexit
@@ -29,11 +29,12 @@ def rendered(
     """Render a chat as text.
 
     Args:
-        tokenizer (PreTrainedTokenizer): its chat template is applied.
+        tokenizer (PreTrainedTokenizer): tokenizer whose chat template is applied.
         messages (list of dict): each with "role" and "content".
         name (str): name of the model, for errors.
-        answer (bool): open an assistant's turn (default); if False, continue the last message.
-        **arguments: variables of the template, such as `enable_thinking`.
+        answer (bool): add the beginning of an assistant's turn (default); if False, continue the last
+            message.
+        **arguments: variables for the template, such as `enable_thinking`.
     """
     with foreign(ModelError, f"{name}: its chat template cannot be read", _REMEDY):
         request = {
@@ -56,13 +57,13 @@ def rendered(
 
 
 def ask(request: dict[str, Any]) -> tuple[str | None, str | None] | None:
-    """Send a request to the child.
+    """Send a request to the child process.
 
     Args:
         request (dict): one of `{"template": {...}}` and `{"tokenizer": {...}}`.
 
     Returns:
-        The text and the problem, one of them None; None if the child was stopped at its limits.
+        A pair (text, problem), one of them None. None if the child process was killed at its limits.
     """
     try:
         reply = _child.ask(json.dumps(request).encode() + b"\n")

@@ -1,7 +1,7 @@
-"""The child process that renders chat templates and tries tokenizers: JSON lines in and out, under limits.
+"""A child process with resource limits that renders chat templates and tests tokenizers over JSON lines.
 
-It loads no model and no torch. Each request may use a few seconds of processor time and a little more
-memory than the process used before; beyond that the operating system ends the process.
+The process loads neither a model nor torch. Each request may use a few seconds of processor time and a
+limited amount of additional memory; beyond that the operating system kills the process.
 """
 
 import json
@@ -10,16 +10,16 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-# Of processor time: a real template takes milliseconds, the largest tokenizers half a second.
+# Limits of processor time. A real template takes milliseconds, the largest tokenizers half a second.
 SECONDS = {"template": 2, "tokenizer": 3}
-MEMORY = {"template": 512_000_000, "tokenizer": 1_000_000_000}  # bytes more than before
+MEMORY = {"template": 512_000_000, "tokenizer": 1_000_000_000}  # additional bytes
 LENGTH = 1_000_000  # characters of a rendered chat beside its messages
 
 
 def _limit(kind: str, value: int) -> None:
     try:
         import resource
-    except ImportError:  # Windows has no such limits
+    except ImportError:  # Windows does not have these limits
         return
     number = getattr(resource, kind)
     ceiling = resource.getrlimit(number)[1]
@@ -34,7 +34,7 @@ def _used_seconds() -> int:
 
 
 def _size() -> int:
-    """Return this process's address space in bytes, as the operating system counts it for its limit."""
+    """Return the size of this process's address space in bytes, as counted for RLIMIT_AS."""
     try:
         with open("/proc/self/statm") as file:
             return int(file.read().split()[0]) * os.sysconf("SC_PAGE_SIZE")
@@ -43,13 +43,13 @@ def _size() -> int:
 
 
 def answer(line: bytes) -> tuple[str | None, str | None]:
-    """Return the rendered text (empty for a tokenizer), or what is wrong."""
+    """Return the rendered text (empty for a tokenizer) and an error message; one of them is None."""
     try:
         ((kind, request),) = json.loads(line).items()
         _limit("RLIMIT_CPU", _used_seconds() + 1 + SECONDS[kind])
         _limit("RLIMIT_AS", _size() + MEMORY[kind])
         text = _KINDS[kind](**request)
-    except BaseException as error:  # a panic of a Rust library is not an Exception
+    except BaseException as error:  # a panic in a Rust library is not an Exception
         message = next(iter(str(error).splitlines()), "")
         return None, f"{type(error).__name__}: {message}"[:300].removesuffix(": ")
     if len(text) > LENGTH + len(line):
@@ -83,13 +83,14 @@ _KINDS: dict[str, Callable[..., str]] = {"template": _render, "tokenizer": _try_
 
 def main() -> None:
     _limit("RLIMIT_CPU", 60)
-    os.environ["RAYON_NUM_THREADS"] = "1"  # threads take address space, which is limited
-    import tokenizers  # before the limit on memory is taken
+    os.environ["RAYON_NUM_THREADS"] = "1"  # threads use address space, which is limited
+    import tokenizers  # imported before the memory limit is computed
     import transformers.utils.chat_template_utils
 
     assert tokenizers
     assert transformers
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # a panic writes to it, and is told as an answer
+    # hide panic messages on stderr: they are returned in the answer
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
     for line in sys.stdin.buffer:
         sys.stdout.write(json.dumps(answer(line)) + "\n")
         sys.stdout.flush()

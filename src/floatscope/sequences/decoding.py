@@ -9,8 +9,8 @@ from jaxtyping import Float, Int, Int8
 
 from .prompt import Encoded
 
-Progress = Callable[[int, int], None]  # done, in all: steps, questions, pairs
-ABSENT = -1  # a position that a causal model, or one in blocks, has not reached yet
+Progress = Callable[[int, int], None]  # (done, total) in steps, questions or pairs
+ABSENT = -1  # a position that a causal or block model has not reached yet
 
 
 class Change(IntEnum):
@@ -25,13 +25,12 @@ class Change(IntEnum):
 def change_of(
     before: Int[np.ndarray, "*t s"], after: Int[np.ndarray, "*t s"], mask_id: int
 ) -> Int8[np.ndarray, "*t s"]:
-    """Return how each position changed between two states; they may be any two."""
+    """Return how each position changed between any two states."""
     empty_before = (before == mask_id) | (before == ABSENT)
     empty_after = (after == mask_id) | (after == ABSENT)
     kind = np.where(empty_before, Change.REVEAL, np.where(empty_after, Change.REMASK, Change.EDIT))
-    unchanged = (before == after) | (
-        empty_before & empty_after
-    )  # a block that is there now is masked
+    # a newly added block consists of masks
+    unchanged = (before == after) | (empty_before & empty_after)
     return np.where(unchanged, Change.NONE, kind).astype(np.int8)
 
 
@@ -48,7 +47,7 @@ class Decoding:
         confidence: probability of the token proposed at each masked position, shape (steps, positions);
             NaN elsewhere.
         block: first and past-the-end position of the block being decided, shape (steps, 2).
-        ended: "complete", or "eos" if an end token stands with no mask before it.
+        ended: "complete", or "eos" if the answer has an end token with no mask before it.
         text: the decoded answer, without masks.
         info: numbers reported by the interventions in force, by name: `hidden_share` and `hidden_columns`
             (masking), `patched_rows`, `forced`, `remasked`. Empty by default.
@@ -58,12 +57,13 @@ class Decoding:
     prompt: Encoded
     canvas: Int[np.ndarray, "states s"]  # one more than steps
     change: Int8[np.ndarray, "t s"]
-    confidence: Float[np.ndarray, "t s"]  # of the token proposed there; NaN where none was
+    # of the token proposed at the position; NaN without a proposal
+    confidence: Float[np.ndarray, "t s"]
     block: Int[np.ndarray, "t 2"]  # first and past-the-end position being decided
-    ended: str  # "complete", or "eos": an end token with no mask before it
+    ended: str  # "complete", or "eos" for an end token with no mask before it
     text: str
     info: dict[str, float] = field(default_factory=dict)
-    cache: str | None = None  # of a diffusion model: "exact", or one that approximates
+    cache: str | None = None  # of a diffusion model: "exact" or the name of an approximation
 
     @property
     def steps(self) -> int:
@@ -72,5 +72,5 @@ class Decoding:
 
     @property
     def answer_ids(self) -> list[int]:
-        """Token ids of the answer at the end."""
+        """Token ids of the final answer."""
         return [int(i) for i in self.canvas[-1, len(self.prompt.ids) :]]

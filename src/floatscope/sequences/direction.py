@@ -1,4 +1,4 @@
-"""The direction of a model's attention and the grid of its blocks. Traces read both without a model."""
+"""The direction of a model's attention and the grid of its blocks. Traces use both without a model."""
 
 from enum import StrEnum
 
@@ -6,10 +6,10 @@ from enum import StrEnum
 class Direction(StrEnum):
     """Which keys a query sees."""
 
-    CAUSAL = "causal"  # itself and everything before
+    CAUSAL = "causal"  # itself and all earlier positions
     BIDIRECTIONAL = "bidirectional"  # everything
-    BLOCK_CAUSAL = "block-causal"  # its own block and every block before
-    # Itself and everything before; the block being decided, and what may follow it, as block-causal.
+    BLOCK_CAUSAL = "block-causal"  # its own block and all earlier blocks
+    # Itself and all earlier positions. The block being decided and later positions are block-causal.
     ACTIVE_BLOCK = "active-block"
 
     @property
@@ -19,23 +19,23 @@ class Direction(StrEnum):
 
 
 class Grid(StrEnum):
-    """Where the blocks of a model begin."""
+    """The position at which a model's first block begins."""
 
-    START = (
-        "start"  # at position 0: a prompt's tail shares a block with the first tokens of the answer
-    )
-    PADDED = "padded"  # at the answer, as if the prompt were padded to whole blocks: its first is shorter
+    # at position 0: the end of a prompt shares a block with the beginning of the answer
+    START = "start"
+    # at the answer, as if the prompt were padded to whole blocks: the prompt's first block is shorter
+    PADDED = "padded"
 
     def offset(self, block: int | None, prompt: int) -> int:
-        """Return how many positions the first block lacks, for a prompt of this length."""
+        """Return the number of positions by which the first block is shorter, for this prompt length."""
         return -prompt % block if self is Grid.PADDED and block is not None else 0
 
 
 def current_block(first: int, stop: int, block: int, offset: int) -> int:
-    """Return the start of the block in which first … stop − 1 are being decided; `first` if none are."""
+    """Return the start of the block with positions first … stop − 1; `first` if that range is empty."""
     return block_start(first, block, offset) if first < stop else first
 
 
 def block_start(position: int, block: int, offset: int) -> int:
-    """Return the first position of the block that holds a position (below 0 in a shorter first block)."""
+    """Return the first position of the block that contains a position (negative in a shorter first block)."""
     return (position + offset) // block * block - offset

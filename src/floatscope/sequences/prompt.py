@@ -1,7 +1,7 @@
 """A prompt: text made of named parts, and the tokens of each part.
 
 Every part is tokenised once and separately, so a part's span is exact: no token straddles two parts. Text
-that comes from a user or a data set never becomes special tokens; only templates may.
+from a user or a data set never becomes special tokens; template text may.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -15,7 +15,8 @@ from .vocabulary import Vocabulary
 TEMPLATE = "template"
 RESERVED = ("masked", "revealed", "answer")
 _SENTINEL = "\ue000floatscope\ue000"
-_EDGE = "\u2003"  # white space that templates do not write; one that trims a message takes it away
+# white space that templates do not write, and that templates that trim messages remove
+_EDGE = "\u2003"
 
 
 @dataclass(frozen=True)
@@ -162,7 +163,7 @@ PromptLike = str | Prompt | Encoded | Sequence[int]
 
 
 def encode(model: Vocabulary, prompt: Any) -> Encoded:
-    """Return the tokens of a prompt: text is tokenised, token ids are used as they are."""
+    """Tokenise a prompt; token ids are used unchanged."""
     if isinstance(prompt, Encoded):
         encoded = prompt
     elif isinstance(prompt, str | Prompt):
@@ -182,7 +183,7 @@ def encode(model: Vocabulary, prompt: Any) -> Encoded:
 
 
 def _ids(prompt: Any) -> tuple[int, ...]:
-    """Convert token ids from any sequence of whole numbers, such as an array or a tensor, to Python ints."""
+    """Convert a sequence of whole numbers, such as an array or a tensor, to a tuple of Python ints."""
     if isinstance(prompt, Iterable) and not isinstance(prompt, bytes | bytearray | Mapping):
         ids = [getattr(i, "item", lambda i=i: i)() for i in _plain(prompt)]
         if all(isinstance(i, int) and not isinstance(i, bool) for i in ids):
@@ -235,7 +236,7 @@ def _tokenise(model: Vocabulary, prompt: Prompt) -> Encoded:
 
 
 def _require_text(part: Part) -> None:
-    """Refuse a lone surrogate: it is half of a character, which no tokenizer and no file can hold."""
+    """Refuse a lone surrogate: half a character, which neither a tokenizer nor a file can represent."""
     try:
         part.text.encode("utf-8")
     except UnicodeEncodeError as error:
@@ -247,7 +248,7 @@ def _require_text(part: Part) -> None:
 
 
 def _in_template(model: Vocabulary, parts: tuple[Part, ...]) -> tuple[str, tuple[Part, ...], str]:
-    """Return the text before a user's message, the message as the template shows it, and the text after."""
+    """Return the template's text before a user message, the message as rendered, and the text after it."""
     message = {"role": "user", "content": _EDGE + _SENTINEL + _EDGE}
     chat = rendered(model.tokenizer, [message], model.name, **model.template_arguments)
     pieces = chat.split(_SENTINEL)
@@ -266,7 +267,7 @@ def _in_template(model: Vocabulary, parts: tuple[Part, ...]) -> tuple[str, tuple
 
 
 def _trimmed(parts: tuple[Part, ...], end: int, strip: Callable[[str], str]) -> tuple[Part, ...]:
-    """Strip white space at one end of the joined parts, whose text is not all white space."""
+    """Strip white space at one end of the joined parts. Their text must not be all white space."""
     trimmed = list(parts)
     while not strip(trimmed[end].text):
         trimmed.pop(end)

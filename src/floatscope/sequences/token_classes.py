@@ -1,4 +1,4 @@
-"""Token classes, which tell structure from content."""
+"""Token classes, which distinguish structure from content."""
 
 import unicodedata
 from collections.abc import Sequence
@@ -17,10 +17,10 @@ CLASSES = (
     "absent",
 )
 
-# Structure, against content; masks are neither.
+# Classes of structure. The others are content, except masks, which are neither.
 STRUCTURAL = ("special", "whitespace", "punctuation", "template", "function")
 
-# English words that carry grammar rather than content.
+# English function words.
 FUNCTION_WORDS = frozenset(
     """a an the this that these those my your his her its our their and or but nor so yet if
     then than as because while although though unless until since when where whether who

@@ -1,22 +1,23 @@
 """Bound the work that a tokenizer can cause, before this process uses it.
 
-A tokenizer.json is a small program: rules that replace text one after another, and regular expressions.
-Nine rules that each write ten letters for one turn four letters into 4 MB, and an expression can take
-minutes over one word. The tokenizers library limits neither, and aborts the process when memory runs out.
-So a tokenizer is examined in three steps:
+A tokenizer.json is a small program: a chain of replacement rules, and regular expressions. Nine rules
+that each replace one letter by ten turn four letters into 4 MB, and a regular expression can take minutes
+for one word. The tokenizers library limits neither, and aborts the process when memory runs out. So a
+tokenizer is checked in three steps:
 
-1. By structure. `_growth` bounds how many times longer a rule can make a text. A chain of rules that
-   exceeds GROWTH is refused. This bound holds for every text, including those that a trial would miss.
-2. By known rules. Rules of known types and published expressions (`PUBLISHED`) take time proportional to
-   the text. A tokenizer with nothing else, like most published ones, is used without a trial.
+1. By structure. `_growth` bounds the factor by which a rule can lengthen a text. A chain of rules that
+   exceeds GROWTH is refused. This bound is valid for every text, including texts that a trial would miss.
+2. By known rules. Rules of known types and published regular expressions (`PUBLISHED`) take time
+   proportional to the text. A tokenizer that contains nothing else, like most published ones, is used
+   without a trial.
 3. By trial. Any other tokenizer is loaded in the child process that also renders chat templates (`chat`),
-   under limits of processor time and memory. There it encodes and decodes texts of LENGTH characters,
-   some of them made of its own patterns and characters, and every added token. It is refused if the child
-   reports an error or has to be stopped. A trial only shows what happens with these texts.
+   with limits on processor time and memory. There it encodes and decodes every added token and texts of
+   LENGTH characters, some of them made of its own patterns and characters. It is refused if the child
+   reports an error or is killed. A trial proves nothing about other texts.
 
-A file that has passed is remembered by its sha256 and not examined again in this process. Tokenizers
+A file that has passed is remembered by its sha256 and not checked again in this process. Tokenizers
 without a tokenizer.json (vocab.json, tokenizer.model, GGUF) are built by transformers from its own parts;
-`require_bounded` examines them after they are built.
+`require_bounded` checks them after they are built.
 """
 
 import base64
@@ -30,21 +31,22 @@ from typing import Any
 from ..errors import ModelError
 from .chat import ask
 
-GROWTH = 1000  # times that all rules together may lengthen a text; published ones stay below 300
-LENGTH = 4_000  # characters of a text of the trial
-_LONGEST_TOKEN = 10_000  # characters; published ones have a few hundred
-_LARGEST_FILE = 100_000_000  # bytes; published ones have up to 35 million
+# largest factor by which all rules together may lengthen a text; below 300 in published tokenizers
+GROWTH = 1000
+LENGTH = 4_000  # characters per trial text
+_LONGEST_TOKEN = 10_000  # characters; a few hundred in published tokenizers
+_LARGEST_FILE = 100_000_000  # bytes; up to 35 million in published tokenizers
 _MOST_RULES = 32
-_CHARACTERS = 64  # of its expressions that are repeated in the trial
+_CHARACTERS = 64  # largest number of characters from its expressions that are repeated in the trial
 _REMEDY = "Copy its files again, or pass tokenizer=... to load."
 
-# Of Llama 3; of Qwen2 to 3 and what was made from them; of T5 and ALBERT.
+# Regular expressions of Llama 3; of Qwen2, Qwen2.5, Qwen3 and derived models; of T5 and ALBERT.
 _WORDS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|"
 _REST = r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 PUBLISHED = {_WORDS + r"\p{N}{1,3}" + _REST, _WORDS + r"\p{N}" + _REST, " {2,}"}
 
-# Types of rules → how many times longer they can make a text, in bytes. Standard forms of Unicode write
-# one character as up to 18, and repeating them changes nothing: they do not count.
+# Rule type → factor by which the rule can lengthen a text, in bytes. Unicode normalisation turns one
+# character into at most 18 and is idempotent, so it is counted as 1.
 _KNOWN = {
     **dict.fromkeys(("NFC", "NFD", "NFKC", "NFKD", "Nmt", "Lowercase", "Strip", "StripAccents"), 1),
     **dict.fromkeys(("BertNormalizer", "BertPreTokenizer", "Whitespace", "WhitespaceSplit"), 1),
@@ -59,7 +61,7 @@ _passed: set[str] = set()
 
 
 def require_bounded_files(folder: Path) -> None:
-    """Examine the tokenizer.json of a directory, if it has one."""
+    """Check the tokenizer.json of a directory, if it has one."""
     file = folder / "tokenizer.json"
     _require_no_other_file(folder / "tokenizer_config.json")
     if not file.is_file():
@@ -82,7 +84,7 @@ def require_bounded_files(folder: Path) -> None:
 
 
 def require_bounded(tokenizer: Any, name: str) -> None:
-    """Examine a tokenizer that transformers built without a tokenizer.json."""
+    """Check a tokenizer that transformers built without a tokenizer.json."""
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if backend is None:
         return
@@ -92,20 +94,20 @@ def require_bounded(tokenizer: Any, name: str) -> None:
 
 
 def _require_no_other_file(config: Path) -> None:
-    """Refuse a config that makes transformers read another file than tokenizer.json."""
+    """Refuse a config that makes transformers read a file other than tokenizer.json."""
     try:
         named = config.is_file() and "fast_tokenizer_files" in json.loads(config.read_bytes())
     except (ValueError, TypeError, RecursionError):
-        return  # no config: transformers refuses it
+        return  # not a valid config: transformers refuses it
     if named:
         raise ModelError(
             f"{config} names other tokenizer files (fast_tokenizer_files)",
-            "Keep the right one as tokenizer.json, and take the field out.",
+            "Keep the right one as tokenizer.json, and remove the field.",
         )
 
 
 def _examine(raw: Any, name: str) -> bool:
-    """Refuse rules that can grow a text beyond bounds; return whether all rules are of known types."""
+    """Refuse rules that can lengthen a text beyond the bound; return whether all rules have known types."""
     try:
         rules = [rule for part in _PARTS for rule in _rules(raw.get(part))]
         before = _product(raw, _PARTS[:3])
@@ -114,11 +116,11 @@ def _examine(raw: Any, name: str) -> bool:
         recognised = raw["model"].get("type") in _MODELS and all(map(_is_known, rules))
         recognised &= bool(raw["model"].get("max_input_chars_per_word", 100) <= 1000)
     except (AttributeError, KeyError, IndexError, TypeError, ValueError, RecursionError):
-        return False  # no tokenizer of this form is known
+        return False  # not a known form of tokenizer
     for growth, cause in ((before, "encoding"), (after, "decoding")):
         if growth > GROWTH:
             raise ModelError(
-                f"{name}: {cause} can make a text {growth:.3g} times as long, {GROWTH} is allowed",
+                f"{name}: {cause} can make a text {growth:.3g} times as long; at most {GROWTH} is allowed",
                 _REMEDY,
             )
     longest = max(map(len, tokens), default=0)
@@ -151,10 +153,10 @@ def _product(raw: dict[str, Any], parts: tuple[str, ...]) -> float:
 
 
 def _growth(rule: dict[str, Any]) -> float:
-    """Bound how many times longer this rule makes a text."""
+    """Return an upper bound on the factor by which this rule lengthens a text."""
     if rule["type"] == "Replace":
         content, pattern = _bytes(rule["content"]), rule["pattern"].get("String")
-        # An expression, as an empty text, may match between any two characters.
+        # A regular expression or an empty pattern may match between any two characters.
         return max(1.0, content / _bytes(pattern)) if pattern else 1.0 + content
     if rule["type"] == "Prepend":
         return 1.0 + _bytes(rule["prepend"])
@@ -178,7 +180,7 @@ def _longest_replacement(charsmap: str) -> int:
         content = base64.b64decode(charsmap, validate=True)
     except binascii.Error as error:
         raise ValueError(str(error)) from error
-    size = int.from_bytes(content[:4], "little")  # of the trie, which comes before the texts
+    size = int.from_bytes(content[:4], "little")  # size of the trie, which precedes the texts
     if not content or 4 + size > len(content):
         raise ValueError("not a map of characters")
     return max(map(len, content[4 + size :].split(b"\0")))
@@ -193,7 +195,7 @@ def _is_known(rule: dict[str, Any]) -> bool:
 
 
 def _tokens(raw: dict[str, Any]) -> Iterator[str]:
-    for token in raw["model"]["vocab"]:  # of Unigram, with a score
+    for token in raw["model"]["vocab"]:  # a Unigram vocabulary has pairs of token and score
         yield token if isinstance(token, str) else token[0]
     for token in raw.get("added_tokens") or ():
         yield token["content"]
@@ -211,7 +213,7 @@ def _try(raw: Any, file: Path) -> None:
 
 
 def _texts(raw: Any) -> list[str]:
-    """Write the trial's texts: ordinary ones, and some made of the tokenizer's own patterns."""
+    """Make the trial texts: ordinary ones, and some made of the tokenizer's own patterns."""
     units = ["The quick brown fox jumps over the lazy dog. ", "a", " ", "\n", "0", ".", "é漢🙂 "]
     patterns = list(_strings(raw.get(part) for part in _PARTS if isinstance(raw, dict)))
     units += patterns[:_MOST_RULES] + sorted(set("".join(patterns)))[:_CHARACTERS]
@@ -219,7 +221,7 @@ def _texts(raw: Any) -> list[str]:
 
 
 def _strings(content: Any) -> Iterator[str]:
-    """Yield the strings that the rules search for and those that they write."""
+    """Yield the strings that the rules search for and the strings that they insert."""
     if isinstance(content, dict):
         for key, value in content.items():
             if (

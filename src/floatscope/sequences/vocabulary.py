@@ -1,6 +1,6 @@
-"""What prompts and samplers need to know about a model: tokenizer, special tokens, direction, context.
+"""Protocols of the model facts that prompts and samplers need: tokenizer, special tokens, direction, context.
 
-All of it is known before any weights are read.
+All of these facts are known before any weights are read.
 """
 
 from typing import Any, Protocol, runtime_checkable
@@ -30,7 +30,7 @@ class Vocabulary(Protocol):
 
 @runtime_checkable
 class ModelFacts(Vocabulary, Protocol):
-    """Facts that every Model has, also one without weights."""
+    """Facts of every Model, including a Model without weights."""
 
     @property
     def direction(self) -> Direction: ...

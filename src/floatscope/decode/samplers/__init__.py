@@ -1,4 +1,4 @@
-"""The samplers: one file each, and one line here, in the order in which lists show them."""
+"""The samplers: one file each, and one line in this module, in display order."""
 
 from typing import TYPE_CHECKING
 

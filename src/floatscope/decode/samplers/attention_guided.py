@@ -12,8 +12,8 @@ from ...models.select import Choice, chosen
 from .base import Guess, Sampler, ranked
 
 VARIANTS = ("staged", "direct")
-_LAST = 0.3  # share of the layers that are listened to
-_LATE, _SURE = 0.5, 0.9  # of "staged": from which share of the answer on, and how sure
+_LAST = 0.3  # share of the layers whose attention is read
+_LATE, _SURE = 0.5, 0.9  # for "staged": share of the answer that is revealed, and least confidence
 
 
 @dataclass(frozen=True)
@@ -22,9 +22,9 @@ class AttentionGuided(Sampler):
 
     DAPD (2603.12996), as its authors' code decodes. The dependence s between two masks is the mean of the
     attention in both directions, over the heads of the last 30 % of the layers (or of `layers`). Masks
-    are taken in falling order of (Σ s)·p. A mask is left out if its s with a mask taken before it exceeds
-    τ times its largest s. τ grows from `tau_min` to `tau_max` with the share of the answer that is
-    revealed. Takes as many steps as it needs.
+    are taken in falling order of (Σ s)·p. A mask is skipped if its s with a mask that is already taken
+    exceeds τ times its largest s. τ grows from `tau_min` to `tau_max` with the share of the answer that
+    is revealed. Takes as many steps as it needs.
 
     Args:
         tau_min: τ at the first step, 0 to 1, default 0.01.
@@ -82,7 +82,7 @@ class AttentionGuided(Sampler):
 
 
 def _independent(score: Tensor, edges: Tensor, free: Tensor) -> Bool[Tensor, "b w"]:
-    """Take positions in order of falling score, skipping those with an edge to a position taken before."""
+    """Choose positions in order of falling score, skipping positions with an edge to a chosen one."""
     order = ranked(score, free).argsort(-1)  # (b, w): positions, the highest score first
     prompt = torch.arange(len(order), device=order.device)
     selected = torch.zeros_like(free)

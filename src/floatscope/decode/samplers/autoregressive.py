@@ -39,7 +39,7 @@ class Autoregressive(Configured):
         return described(self, always=("length",))
 
     def check(self, model: ModelFacts) -> None:
-        """Refuse a diffusion model and impossible settings, before anything runs.
+        """Raise UsageError for a diffusion model or invalid settings, before anything runs.
 
         Args:
             model (Model): the model to decode with.
@@ -52,7 +52,7 @@ class Autoregressive(Configured):
         self.check_fields()
 
     def check_fields(self) -> None:
-        """Refuse impossible settings, whatever the model."""
+        """Raise UsageError for settings that are invalid for every model."""
         if self.length < 1:
             raise UsageError(
                 f"Autoregressive: length = {self.length}", "Generate at least one token."

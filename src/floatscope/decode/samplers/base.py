@@ -25,17 +25,18 @@ class Guess:
     """The model's proposals for a window of positions. Each prompt decides within its own block."""
 
     token: Int[Tensor, "b w"]
-    confidence: Float[Tensor, "b w"]  # p of that token, whatever was offered
-    logits: Float[Tensor, "b w v"]  # float32, what was offered; all else, the mask too, at −inf
+    confidence: Float[Tensor, "b w"]  # probability of the token over all tokens, offered or not
+    # float32, of the offered tokens; −inf for all others and the mask
+    logits: Float[Tensor, "b w v"]
     in_block: Bool[Tensor, "b w"]
-    masked: Bool[Tensor, "b w"]  # in the block, and may be revealed
+    masked: Bool[Tensor, "b w"]  # masks in the block that may be revealed
     place: Int[Tensor, "b w"]  # index inside the block
-    noise: Float[Tensor, "b w"]  # uniform, from each prompt's own generator
-    postponed: Bool[Tensor, "b w"]  # proposes an end token that is to come last
-    step: int = 0  # of the block's `steps`, where their number is fixed
+    noise: Float[Tensor, "b w"]  # uniform, from the prompt's generator
+    postponed: Bool[Tensor, "b w"]  # the proposal is an end token, to be revealed last
+    step: int = 0  # step within the block, out of `steps` if that number is fixed
     steps: int = 1
-    block: int = 1  # places in a block; of a model's own, also those that the prompt fills
-    # For samplers that read attention: attention between positions, and the share of the answer decided.
+    block: int = 1  # positions per block; in a model's own blocks including those of the prompt
+    # For samplers that read attention: attention between positions, and the revealed share of the answer.
     coupling: Float[Tensor, "b w w"] | None = None
     decided_share: Float[Tensor, " b"] | None = None
 
@@ -64,7 +65,8 @@ class Sampler(Configured):
     Args:
         length: number of tokens to generate, default 32.
         steps: number of denoising steps. None (default) is one per token. At most `length`, unless the
-            sampler remasks tokens. Adaptive samplers take as many steps as they need and refuse a number.
+            sampler remasks tokens. Adaptive samplers take as many steps as they need and accept no
+            number.
         block_length: decode in blocks of this many positions, from left to right. It must divide
             `length`. None (default) is one block, or the model's own blocks if it was trained with
             blocks.
@@ -74,9 +76,9 @@ class Sampler(Configured):
             prediction with the prompt and u the prediction with the prompt masked. 0 (default) is off;
             any other value doubles the forwards.
         seed: seed of all random draws, a whole number from 0 to 2^63 − 1. Each prompt has its own stream.
-        stop_at_eos: end as soon as an end token stands with no mask before it, True by default.
-        no_eos: never propose the end-of-sequence token; other end tokens, such as `<|eot_id|>`, still
-            are. False by default.
+        stop_at_eos: stop once the answer has an end token with no mask before it, True by default.
+        no_eos: never propose the end-of-sequence token; other end tokens, such as `<|eot_id|>`, are still
+            proposed. False by default.
         end_last: reveal end tokens after all other positions. False by default.
 
     Example:
@@ -96,13 +98,13 @@ class Sampler(Configured):
     no_eos: bool = False
     end_last: bool = False
     registry: ClassVar[Registry[type]] = SAMPLERS
-    needs_blocks: ClassVar[bool] = False  # its rule is for models that decode in blocks
+    needs_blocks: ClassVar[bool] = False  # whether the rule is for block models only
     adaptive: ClassVar[bool] = False
-    """It takes as many steps as its rule needs; `steps` is not used."""
+    """Whether the sampler takes as many steps as its rule needs, without `steps`."""
     takes_back: ClassVar[bool] = False
-    """Committed tokens may return to mask; only then can steps outnumber tokens."""
+    """Whether revealed tokens may be remasked; only then may steps exceed tokens."""
     causal_first: ClassVar[bool] = False
-    """The first step of a block reveals its first position alone, as the row before it predicts it."""
+    """Whether the first step of a block reveals only its first position, predicted by the row before it."""
 
     @property
     def n_blocks(self) -> int:
@@ -115,7 +117,7 @@ class Sampler(Configured):
         return self.length if self.steps is None else self.steps
 
     def check(self, model: ModelFacts) -> None:
-        """Refuse a model that does not suit the sampler, and impossible settings, before anything runs.
+        """Raise UsageError for an unsuitable model or invalid settings, before anything runs.
 
         Args:
             model (Model): the model to decode with.
@@ -128,15 +130,15 @@ class Sampler(Configured):
             )
         if self.needs_blocks and model.block is None:
             raise UsageError(
-                f"{type(self).__name__} decodes models in blocks, and {model.name} is {model.direction}",
+                f"{type(self).__name__} is for block models, but {model.name} is {model.direction}",
                 "Use another sampler; if it was trained in blocks, load it with direction='block-causal' "
                 "and block=N.",
             )
         if model.block is not None and self.block_length not in (None, model.block):
             raise UsageError(
-                f"{type(self).__name__}: block_length = {self.block_length}, and {model.name} decodes in "
-                f"blocks of {model.block}",
-                f"Leave block_length out: its blocks are the model's. If it was trained with blocks of "
+                f"{type(self).__name__}: block_length = {self.block_length}, but {model.name} "
+                f"decodes in blocks of {model.block}",
+                f"Leave block_length out to use the model's blocks. If it was trained with blocks of "
                 f"{self.block_length}, load it with block={self.block_length}.",
             )
         if (self.no_eos or self.end_last) and not model.end_ids:
@@ -147,12 +149,12 @@ class Sampler(Configured):
         self.check_fields()
 
     def check_fields(self) -> None:
-        """Refuse impossible settings, whatever the model."""
+        """Raise UsageError for settings that are invalid for every model."""
         name = type(self).__name__
         if self.length < 1:
             raise UsageError(f"{name}: length = {self.length}", "Generate at least one token.")
         if self.steps is not None and self.steps < 1:
-            raise UsageError(f"{name}: steps = {self.steps}", "Take at least one step.")
+            raise UsageError(f"{name}: steps = {self.steps}", "Use at least one step.")
         block = self.block_length
         if block is not None and (block < 1 or self.length % block):
             raise UsageError(
@@ -167,7 +169,7 @@ class Sampler(Configured):
         if self.n_steps < self.n_blocks:
             raise UsageError(
                 f"{name}: {self.n_steps} steps for {self.n_blocks} blocks",
-                "Every block takes a step at least: use more steps or longer blocks.",
+                "Every block takes at least one step: use more steps or longer blocks.",
             )
         if self.temperature < 0 or not math.isfinite(self.temperature):
             raise UsageError(f"{name}: temperature = {self.temperature}", "Use 0 or more.")
@@ -196,7 +198,7 @@ class Sampler(Configured):
     ) -> Int[Tensor, " b"]:
         """Return how many positions of a block each prompt reveals at a step, shape (prompts,).
 
-        The default divides the remaining masks evenly over the remaining steps, the larger shares first.
+        The default divides the remaining masks evenly over the remaining steps, with larger shares first.
 
         Args:
             masked: masks left in the block, by prompt, shape (prompts,).
@@ -223,7 +225,7 @@ class Sampler(Configured):
         raise TypeError(f"{type(self).__name__} must define score, or override select")
 
     def select(self, guess: Guess, quota: Int[Tensor, " b"]) -> Bool[Tensor, "b w"]:
-        """Choose the masked positions to reveal now; at least one if `adaptive`.
+        """Choose the masked positions to reveal in this step; at least one if `adaptive`.
 
         Args:
             guess: the model's proposals for the window.
@@ -237,13 +239,13 @@ class Sampler(Configured):
         if not isinstance(score, Tensor) or not score.is_floating_point():
             kind = score.dtype if isinstance(score, Tensor) else f"a {type(score).__name__}"
             raise UsageError(
-                f"{type(self).__name__}.score gives {kind}, expected a floating-point tensor of shape "
+                f"{type(self).__name__}.score returns {kind}, expected a floating-point tensor of shape "
                 f"{shape}: prompts × positions",
                 "Return one number for each position, such as guess.confidence.",
             )
         if score.shape != shape:
             raise UsageError(
-                f"{type(self).__name__}.score gives shape {tuple(score.shape)}, expected {shape}: "
+                f"{type(self).__name__}.score returns shape {tuple(score.shape)}, expected {shape}: "
                 "prompts × positions",
                 "Return one number for each position, such as guess.confidence.",
             )
@@ -252,7 +254,7 @@ class Sampler(Configured):
     def revise(
         self, guess: Guess, revealed_as: Float[Tensor, "b w"], step: int, steps: int
     ) -> Bool[Tensor, "b w"]:
-        """Choose the revealed positions that become masks again now. The default chooses none.
+        """Choose the revealed positions to remask in this step. The default chooses none.
 
         Args:
             guess: the model's proposals for the window.
@@ -266,7 +268,7 @@ class Sampler(Configured):
         return torch.zeros_like(guess.masked)
 
     def overwrite(self, guess: Guess) -> Bool[Tensor, "b w"]:
-        """Choose the revealed positions that take the proposed token now. The default chooses none.
+        """Choose the revealed positions to overwrite with the proposed tokens. The default chooses none.
 
         Args:
             guess: the model's proposals for the window.
@@ -274,7 +276,7 @@ class Sampler(Configured):
         return torch.zeros_like(guess.masked)
 
     def over(self, has_masks: bool, full: int, changed: bool) -> bool:
-        """Tell whether a block is finished, for an adaptive sampler. By default, once it has no mask left.
+        """Tell whether an adaptive sampler has finished a block; by default once the block has no mask.
 
         Args:
             has_masks: whether the block still has masks.
@@ -289,9 +291,9 @@ class Sampler(Configured):
 
 
 def ranked(score: Float[Tensor, "b w"], among: Bool[Tensor, "b w"]) -> Int[Tensor, "b w"]:
-    """Rank the allowed positions by falling score; the first of equals wins, other positions come last."""
+    """Rank the allowed positions by falling score, ties by position; other positions come last."""
     order = score.masked_fill(~among, -math.inf).argsort(dim=-1, descending=True, stable=True)
-    # A score of −inf ties with the forbidden: move the forbidden behind it.
+    # A score of −inf ties with forbidden positions, which are moved behind it.
     order = order.gather(-1, (~among).gather(-1, order).to(torch.int8).argsort(dim=-1, stable=True))
     places = torch.arange(order.shape[-1], device=order.device).expand_as(order).contiguous()
     return torch.empty_like(order).scatter_(-1, order, places)
@@ -307,7 +309,7 @@ def best(
 def sure_or_best(
     guess: Guess, p: Float[Tensor, "b w"], threshold: float, block_steps: int | None
 ) -> Bool[Tensor, "b w"]:
-    """Choose all masks with p above the threshold; if the schedule requires more, choose the surest instead.
+    """Choose all masks with p above the threshold; if the schedule requires more, choose the most confident.
 
     The schedule divides a whole block evenly over `block_steps` steps, by default one position per step.
     """
@@ -320,7 +322,7 @@ def sure_or_best(
 
 @dataclass(frozen=True)
 class Adaptive(Sampler):
-    """A sampler that reveals what is above a threshold, in as many steps as a block needs."""
+    """A sampler that reveals positions above a threshold, in as many steps as a block needs."""
 
     threshold: float = 0.9
     adaptive: ClassVar[bool] = True
@@ -331,7 +333,7 @@ class Adaptive(Sampler):
 
 
 def check_blocks(sampler: "Sampler", **shares: float) -> None:
-    """Refuse thresholds that are no probabilities, and a number of steps, for an adaptive sampler."""
+    """Refuse invalid thresholds and a number of steps for an adaptive sampler."""
     name = type(sampler).__name__
     for field, value in shares.items():
         if not 0 <= value <= 1:

@@ -43,8 +43,9 @@ class EntropyBound(Sampler):
             .masked_fill(~guess.masked, 0)
         )
         rank = ranked(-h, guess.masked)
-        sorted_h = h.new_zeros(h.shape).scatter(-1, rank, h)  # ascending; the forbidden last, as 0
-        # What is held is ∞ − ∞ here, which is not ≤ gamma.
+        # ascending; forbidden positions last, as 0
+        sorted_h = h.new_zeros(h.shape).scatter(-1, rank, h)
+        # For forbidden positions this is ∞ − ∞, which is not ≤ gamma.
         together = sorted_h.cumsum(-1) - sorted_h.cummax(-1).values <= self.gamma
         together[:, 0] = True
         return together.gather(-1, rank) & guess.masked

@@ -18,8 +18,8 @@ class FastDLLM2(Adaptive):
     Fast-dLLM v2 (2509.26328), after the published fragments of its decoding code, with the settings of
     its examples. The last row of the finished context predicts the first token of a block that begins
     with a mask; that token is revealed alone. Later steps reveal, in the first sub-block that has masks,
-    the surest token and all with p > `threshold`. The approximate sub-block cache of the publication is
-    not used. For block models.
+    the most confident token and all with p > `threshold`. The approximate sub-block cache of the
+    publication is not used. For block models.
 
     Args:
         threshold: probability above which a token is revealed, default 0.9.

@@ -13,8 +13,8 @@ class LLaDA2(Adaptive):
     """Reveal all masks with p > threshold, or as many as the schedule requires if these are fewer.
 
     LLaDA 2.0 (2512.15745), as in its generation code. The method was published for blocks of 32 on the
-    model's grid, where the last block is filled up to 32; here the last block ends with the answer. Takes
-    as many steps as it needs.
+    model's grid, with the last block filled up to 32; here the last block ends with the answer. Takes as
+    many steps as it needs.
 
     Args:
         threshold: probability above which a token is revealed, default 0.95.

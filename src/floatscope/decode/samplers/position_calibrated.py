@@ -40,7 +40,7 @@ class PositionCalibrated(Sampler):
         table = self.table(model.vocab_size)
         if len(table) != model.vocab_size:
             raise UsageError(
-                f"{self.frequencies} holds {len(table)} frequencies for {model.vocab_size} tokens",
+                f"{self.frequencies} contains {len(table)} frequencies for {model.vocab_size} tokens",
                 f"Count them with the tokenizer of {model.name}.",
             )
 

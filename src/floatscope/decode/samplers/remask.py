@@ -57,7 +57,7 @@ class Remask(Sampler):
         first, after = self._phases(steps)
         if step >= after:
             return super().quota(masked, width, step, steps)
-        if step >= first:  # as many as `revise` takes back: the number of masks stays level
+        if step >= first:  # as many as `revise` remasks, so the number of masks stays constant
             return self._taken_back(width - masked)
         to_reveal = masked - math.ceil((1 - self.hold) * width)
         return super().quota(to_reveal.clamp(min=1), width, step, first)

@@ -10,7 +10,7 @@ from ...errors import UsageError
 from ..nucleus import top_p
 from .base import Guess, Sampler, by_chance
 
-_END = 1e-5  # the published time runs from 1 to this, not to 0
+_END = 1e-5  # the published time runs from 1 to this value, not to 0
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class ReMDM(Sampler):
         if not 0 <= self.eta <= max_eta:
             raise UsageError(
                 f"ReMDM: eta = {self.eta} with alpha_on = {self.alpha_on}",
-                f"Use 0 to {max_eta:.4g}: more cannot be revealed again.",
+                f"Use 0 to {max_eta:.4g}: a larger share cannot be revealed again.",
             )
         if not 0 < self.t_off <= self.t_on < 1:
             raise UsageError(

@@ -12,13 +12,13 @@ from .base import Guess, Sampler, ranked
 
 @dataclass(frozen=True)
 class Threshold(Sampler):
-    """Reveal all masks with p ≥ threshold; with `factor` f, the n surest while p_(n) ≥ 1 − f/(n+1).
+    """Reveal all masks with p ≥ threshold; with `factor` f, the n most confident while p_(n) ≥ 1 − f/(n+1).
 
     Fast-dLLM (2505.22618), as in its code. Reveals at least one position per step and takes as many steps
-    as it needs. With `factor`, the last mask is also revealed if it alone misses the bound, so the last
-    two masks are always revealed together. The paper's rule, the largest n with (n + 1)(1 − p_(n)) < f,
-    has no such exception and excludes equality. The method was published with blocks of 32 and an
-    approximate cache; here nothing is approximated.
+    as it needs. With `factor`, the last mask is also revealed if it is the only one that misses the
+    bound, so the last two masks are always revealed together. The paper's rule, the largest n with
+    (n + 1)(1 − p_(n)) < f, has no such exception and excludes equality. The method was published with
+    blocks of 32 and an approximate cache; here the computation is exact.
 
     Args:
         threshold: probability from which a token is revealed, 0 to 1, default 0.9. Not used with
@@ -46,7 +46,7 @@ class Threshold(Sampler):
         if self.factor is None:
             sure = guess.confidence >= self.threshold
         else:
-            # Once one fails, all behind it fail: p falls with rank, the bar only rises.
+            # Once a rank fails, all later ranks fail, because p falls with rank and the bound rises.
             sure = (guess.confidence >= 1 - self.factor / (rank + 2)) | (rank == 0)
             last = guess.masked.sum(-1, keepdim=True) - 1
             sure |= (rank == last) & ((sure & guess.masked).sum(-1, keepdim=True) == last)

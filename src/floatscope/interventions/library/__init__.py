@@ -1,4 +1,4 @@
-"""The interventions: one file each, and one line here, in the order in which lists show them."""
+"""The interventions: one file each, and one line in this module, in display order."""
 
 from typing import TYPE_CHECKING
 

@@ -1,7 +1,7 @@
-"""AblateHeads: replace a head's output by zero, by its mean, or by its output elsewhere.
+"""AblateHeads: replace a head's output by zero, by its mean, or by its output in another prompt.
 
-The head's attention is unchanged, and a trace shows it; only what it writes to the residual stream is
-replaced.
+A trace shows the head's attention, which is unchanged; only the head's contribution to the residual
+stream is replaced.
 """
 
 from collections.abc import Hashable
@@ -25,7 +25,7 @@ KINDS: dict[str, type | None] = {"zero": None, "mean": HeadMeans, "resample": He
 
 @dataclass(frozen=True)
 class AblateHeads(Intervention):
-    """Set the output of chosen heads to zero, to its mean, or to rows of another prompt.
+    """Replace the output of chosen heads by zero, by its mean, or by rows of another prompt.
 
     Args:
         heads: pairs ((layer, head), …), at least one; negative numbers count from the end.
@@ -88,10 +88,10 @@ class AblateHeads(Intervention):
 
 
 class Fills:
-    """The replacements of head outputs, for one set of settings."""
+    """The replacements of head outputs for given settings."""
 
     def __init__(self, spec: AblateHeads, model: Model) -> None:
-        # Zero means zero, whatever else is there.
+        # "zero" ignores a reference.
         self.reference = None if spec.to == "zero" else spec.reference
         self.seed, self.positions = spec.seed, model.context
         self.drawn: dict[tuple[int, ...], tuple[int, Tensor]] = {}  # by prompt
@@ -108,9 +108,8 @@ class Fills:
             return outputs.new_zeros(1, 1, len(heads), outputs.shape[-1])
         if state is None:
             raise UsageError(
-                "AblateHeads(to='resample') draws by the prompt, which is known while it is decoded "
-                "or read",
-                "Use generate, trace or read inside the `with`.",
+                "AblateHeads(to='resample') draws by prompt, and no prompt is being decoded or read",
+                "Use generate, trace or read inside the `with` block.",
             )
         indices = [reference.heads[layer].index(head) for head in heads]
         filled = []
@@ -130,12 +129,12 @@ class Fills:
             ]
             if not other_prompts:
                 raise UsageError(
-                    "AblateHeads(to='resample') finds no prompt but this one in its reference",
+                    "AblateHeads(to='resample') needs another prompt in its reference than this one",
                     "Give the reference more prompts.",
                 )
             generator = stream(self.seed, ids)
             place = int(torch.randint(len(other_prompts), (), generator=generator))
-            # For all positions there may be: those that come later change nothing.
+            # Drawn for all possible positions, so that later positions do not change the draws.
             noise = torch.rand(self.positions, generator=generator, dtype=torch.float64)
             self.drawn[ids] = other_prompts[place], noise
         return self.drawn[ids]

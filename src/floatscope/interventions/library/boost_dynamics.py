@@ -26,8 +26,8 @@ class BoostDynamics(Intervention):
 
     PAD (2602.15556). P_j is the mean positive change of key j's received attention over the layers below
     in the same forward, on the mean over heads, divided by its largest value. λ is therefore in units of
-    one median absolute deviation of the head's scaled scores (over the visible keys of up to 64 evenly
-    spaced queries). The first two layers have no earlier change and stay as they are. The paper gives λ =
+    the median absolute deviation of the head's scaled scores (over the visible keys of up to 64 evenly
+    spaced queries). The first two layers have no earlier change and are not boosted. The paper gives λ =
     0.1 and leaves the scale of P open.
 
     Args:
@@ -60,12 +60,13 @@ class BoostDynamics(Intervention):
 
 
 class _Active(ActiveIntervention):
-    cacheable = False  # what rows gave is added up over forwards, each row once
+    cacheable = False  # sums over rows are accumulated over forwards, each row once
 
     def __init__(self, spec: BoostDynamics, model: Model) -> None:
         super().__init__(model, spec.layers, spec.steps)
         self.strength = spec.strength
-        self.sums: dict[int, columns.ColumnSums] = {}  # by layer, with a cache: rows so far
+        # by layer, with a cache: sums over the rows so far
+        self.sums: dict[int, columns.ColumnSums] = {}
         self.last: Tensor | None = None  # received attention in the layer below
         self.rise: Tensor | None = None  # sum of positive changes so far
 
@@ -110,7 +111,7 @@ class _Active(ActiveIntervention):
 def _deviation(call: attention_hook.Call, visible: Visibility) -> Float[Tensor, "b h 1 1"]:
     """Return the median absolute deviation of each head's scaled scores over the visible keys."""
     b, h, q, d = call.query.shape
-    # Evenly spaced over each prompt's own rows: padding has no say.
+    # Evenly spaced over each prompt's rows without padding.
     first = (visible.padding - (visible.keys - visible.queries)).clamp(min=0)[:, None]
     spread = torch.linspace(0, 1, _ROWS, device=call.query.device)
     sampled = first + ((q - 1 - first) * spread).round().long()  # (b, rows)

@@ -1,4 +1,4 @@
-"""CutEdges: hide some keys from some rows, to find the edges along which the answer arises.
+"""CutEdges: hide some keys from some rows, to find the edges that the answer depends on.
 
 Attention knock-out as in Geva et al. (2304.14767); both ends of an edge are chosen by region, class or
 position.
@@ -19,7 +19,7 @@ class CutEdges(Masking):
     """Cut the attention from some rows to some keys, both chosen by region, class or position (2304.14767).
 
     Each side is the intersection of the settings given for it; both sides need at least one. A row that
-    would lose all keys keeps what it saw. A control cuts the same rows off from other keys of the prompt.
+    would lose all keys is not changed. A control hides other keys of the prompt from the same rows.
 
     Args:
         queries: regions of the rows: names of prompt parts, "gold", "answer", "masked", "revealed", or
@@ -45,7 +45,7 @@ class CutEdges(Masking):
             if not selection.is_restricted:
                 plural = {"query": "queries", "key": "keys"}[side]
                 raise UsageError(
-                    f"CutEdges needs two ends, and has no {plural}",
+                    f"CutEdges needs queries and keys, but has no {plural}",
                     f"Give {plural}=..., {side}_classes=... or {side}_positions=....",
                 )
         check_classes(self.query_classes)
@@ -58,7 +58,7 @@ class CutEdges(Masking):
         return Selection(model, self.keys, self.key_classes, self.key_positions)
 
     def probe(self) -> "CutEdges":
-        """Return a version that cuts all rows off from half of the keys."""
+        """Return a version that hides half of the keys from all rows."""
         unrestricted = replace(
             self, queries=("prompt", "rest", "answer"), keys="prompt", control=None
         )

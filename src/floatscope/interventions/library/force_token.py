@@ -1,4 +1,4 @@
-"""ForceToken: put a chosen token at a position of the answer at one step, and let the decoding continue."""
+"""ForceToken: set a position of the answer to a given token at one step, and continue decoding."""
 
 from dataclasses import dataclass, replace
 
@@ -13,7 +13,7 @@ from ..overruling import ActiveOverrule, Overruling, check_step
 
 @dataclass(frozen=True)
 class ForceToken(Overruling):
-    """Put `token` at `position` of the answer after step `step`, whatever the step decided.
+    """Set `position` of the answer to `token` after step `step`, whatever that step decided.
 
     In a diffusion model the position may be masked or revealed, in any block; a sampler that remasks
     tokens may remask this one too. A causal model generates position p at step p.
@@ -24,7 +24,7 @@ class ForceToken(Overruling):
         position: position in the answer, from 0 (default).
         token: token id, not the mask. Required.
         step: step after which the token is set, from 0. None (default) is step 0 in a diffusion model and
-            step `position` in a causal one, which takes no other.
+            step `position` in a causal model, which allows no other.
     """
 
     position: int = 0
@@ -39,7 +39,8 @@ class ForceToken(Overruling):
             )
         if self.token == model.mask_id:
             raise UsageError(
-                "ForceToken: the token is the mask", "Use Remasked(positions, step) for that."
+                "ForceToken: the token is the mask",
+                "Use Remasked(positions, step) to remask a position.",
             )
         if self.position < 0:
             raise UsageError(
@@ -55,7 +56,7 @@ class ForceToken(Overruling):
             )
 
     def probes(self, model: Model) -> "list[ForceToken]":
-        """Return two versions with different tokens, because the first step may choose one of them anyway.
+        """Return two versions with different tokens, because the first step may choose one of them by itself.
 
         Args:
             model (Model): the model to try it on.
@@ -81,7 +82,7 @@ class _Active(ActiveOverrule):
         if self.position >= length:
             raise UsageError(
                 f"ForceToken: position = {self.position} of an answer of {length} tokens",
-                "Count from 0, or generate more.",
+                "Count from 0, or generate a longer answer.",
             )
         canvas = canvas.clone()
         canvas[:, state.prompt_end + self.position] = self.token

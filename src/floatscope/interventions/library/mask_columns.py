@@ -1,4 +1,4 @@
-"""MaskColumns: hide the anchors themselves, to see whether the model needs them."""
+"""MaskColumns: hide the anchors, to test whether the model needs them."""
 
 from dataclasses import dataclass, replace
 
@@ -25,7 +25,7 @@ class MaskColumns(Masking):
     prompt of a causal one). They are found by an extra forward without the mask, and stay hidden from all
     rows of all forwards, including a causal model's prompt; a KV cache changes nothing. Controls are
     chosen in the same forward. Without `hold`, every step hides the anchors of the step before, found in
-    the attention without this mask; the first forward uses its own. With a KV cache the sums then run
+    the attention without this mask; the first forward uses its own. With a KV cache the sums are then
     over all rows so far, the newest key is never hidden, and cached rows keep their values.
 
     Rulli et al. (2510.15731) choose at every step, from all keys, by received attention, with k = 1, 5
@@ -35,9 +35,10 @@ class MaskColumns(Masking):
         rule: an anchor rule of `fs.anchors` that a key must also pass, on received attention; None
             (default) is no rule. The rule's own `per_head` is not used.
         k: number of keys to hide, 0 or more, default 1.
-        by: how keys are ranked: "lift" (default) is received attention over what the key would get if
-            every row spread its attention evenly; "mass" is the sum of received attention; "received" is
-            its mean over the rows that see the key. In a bidirectional model the three agree.
+        by: how keys are ranked: "lift" (default) is received attention divided by the attention that the
+            key would receive if every row spread its attention evenly; "mass" is the sum of received
+            attention; "received" is its mean over the rows that see the key. In a bidirectional model the
+            three agree.
         viewers: rows that must see a key for it to be chosen: a share below 1 or a number of rows,
             default 0.25. In a causal model the last keys are seen by few rows, so their means are large
             by chance.
@@ -78,18 +79,18 @@ class MaskColumns(Masking):
 
 
 class _Active(ActiveMask):
-    cacheable = False  # what rows gave is added up over forwards, each row once
+    cacheable = False  # sums over rows are accumulated over forwards, each row once
 
     def __init__(self, spec: MaskColumns, model: Model) -> None:
         super().__init__(spec, model, preview_first=spec.hold and spec.k > 0)
         self.spec = spec
         self.fixed: dict[
             int, Tensor
-        ] = {}  # by layer, of all prompts, over the first forward's keys
+        ] = {}  # by layer: choice for all prompts, over the first forward's keys
         # Without hold, by layer: sums of the step before (with a cache, of all rows so far).
         self.sums: dict[int, ColumnSums] = {}
-        self.prompts: list[int] = []  # the prompts those sums belong to
-        self.picked: dict[int, Tensor] = {}  # by layer, in this step
+        self.prompts: list[int] = []  # the prompts of these sums
+        self.picked: dict[int, Tensor] = {}  # by layer: choice in this step
 
     def finish_preview(self) -> None:
         self.fixed = {layer: self._pick(sums) for layer, sums in self.unmasked.items()}
@@ -119,7 +120,7 @@ class _Active(ActiveMask):
     def _of_step(self, call: attention_hook.Call) -> tuple[Tensor | None, ColumnSums | None]:
         """Return the columns to hide in this step, chosen by the step before, and the current column sums."""
         state = self.state
-        if state is not None and state.blind:  # the same columns as in the forward it guides
+        if state is not None and state.blind:  # same columns as in the forward with the prompt
             return self.picked.get(call.layer), None
         before = self._before(call)
         sums = columns.attended(call, self.visible(call))
@@ -141,8 +142,8 @@ class _Active(ActiveMask):
         size, room = int((sums.viewers > 0).sum(-1).min()), int(pool.sum(-1).min())
         if spec.k > room or spec.k >= size:
             raise DoesNotFit(
-                f"MaskColumns: k = {spec.k} columns of rows that have {size}, {room} of which may be "
-                f"chosen (keys={spec.keys!r}, viewers={spec.viewers:g})",
+                f"MaskColumns: k = {spec.k}, but rows have {size} columns, {room} of which may be chosen "
+                f"(keys={spec.keys!r}, viewers={spec.viewers:g})",
                 "Hide fewer, or use longer prompts.",
             )
         values, means = sums.by(spec.by), sums.by("received")
@@ -166,5 +167,6 @@ class _Active(ActiveMask):
         assert state is not None
         before = self.sums.get(layer) if state.cached else None
         self.sums[layer] = sums if before is None else before.plus(sums)
-        if layer == max(self.layers):  # the last of this forward: all layers now hold these prompts
+        # last layer of this forward: all layers now have sums of these prompts
+        if layer == max(self.layers):
             self.prompts = list(state.active)

@@ -1,4 +1,4 @@
-"""MaskTokens: hide tokens of a region, class or position, to see what the model reads there."""
+"""MaskTokens: hide tokens of a region, class or position, to test whether the model reads them."""
 
 from dataclasses import dataclass, replace
 
@@ -16,8 +16,8 @@ class MaskTokens(TokenMasking):
 
     Args:
         queries: regions of the rows from which the tokens are hidden; all rows by default.
-            `MaskTokens(regions="gold", queries="answer")` cuts the path from the gold passage to the
-            answer and leaves what other positions have read there.
+            `MaskTokens(regions="gold", queries="answer")` cuts the direct path from the gold passage to
+            the answer, while other positions still read the passage.
     """
 
     queries: Names = ()

@@ -1,7 +1,7 @@
-"""MaskValues: remove what a key contributes and keep the attention on it: is a sink a bias or a message?
+"""MaskValues: remove a key's value and keep the attention on it. Is a sink a bias or a message?
 
-A head may attend to a key because attention must go somewhere, or because of what it reads there. Hiding
-the key changes both; MaskValues changes only what is read.
+A head may attend to a key because attention must sum to 1, or because of the key's value. Hiding the key
+changes attention and output; MaskValues changes only the values that are read.
 """
 
 from dataclasses import dataclass, replace
@@ -19,7 +19,7 @@ KINDS = ("zero", "mean")
 
 @dataclass(frozen=True)
 class MaskValues(TokenMasking):
-    """Zero the values of chosen keys, or replace them by a row's mean value; attention weights do not change.
+    """Set the values of chosen keys to zero or to a row's mean value; attention weights do not change.
 
     Tokens are chosen as in MaskTokens, with the same controls.
 
@@ -61,6 +61,7 @@ def _mean(call: attention_hook.Call) -> Float[Tensor, "b h _ d"]:
     value = attention_hook.repeat_kv(call.value, call.query.shape[1])
     if call.mask is None and not call.causal:
         return value.mean(2, keepdim=True)
-    wide = torch.promote_types(value.dtype, torch.float32)  # bfloat16 cannot count to 300
+    # bfloat16 cannot represent every count up to 300
+    wide = torch.promote_types(value.dtype, torch.float32)
     visible = attention_hook.explicit_mask(call).to(wide)
     return torch.matmul(visible / visible.sum(-1, keepdim=True), value.to(wide)).to(value.dtype)

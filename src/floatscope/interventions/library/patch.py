@@ -1,6 +1,6 @@
-"""Patch: insert what another run computed at a step, layer and position: what carries the answer?
+"""Patch: insert activations of another run at chosen steps, layers and positions.
 
-Activation patching. The source is recorded once (`fs.interventions.PatchSource`). The current run
+Activation patching. The source run is recorded once (`fs.interventions.PatchSource`). The current run
 continues from the inserted values, so a change shows in all later layers, positions and steps.
 """
 
@@ -22,16 +22,16 @@ from ..selection import Names, Selection, check_classes
 
 @dataclass(frozen=True)
 class Patch(Intervention):
-    """Put head outputs, attention rows or the residual stream of another run into this one, step by step.
+    """Replace head outputs, attention rows or the residual stream by those of another run, step by step.
 
-    Step t takes the source's step t. Steps and rows that the source does not have stay as they are;
-    `Decoding.info["patched_rows"]` counts the patched rows. One source is used for every prompt of a
-    batch. Positions are those of this run; tokens that match all of `regions`, `classes` and `positions`
-    are patched.
+    Step t is patched from the source's step t. Steps and rows that the source does not have are not
+    changed; `Decoding.info["patched_rows"]` counts the patched rows. One source is used for every prompt
+    of a batch. Positions are those of this run; tokens that match all of `regions`, `classes` and
+    `positions` are patched.
 
     Args:
-        what: "residual" (default), the input of a layer; "head", the output of a head; "attention", a
-            row's attention weights, applied to this run's values.
+        what: quantity to patch: "residual" (default), the input of a layer; "head", the output of a head;
+            "attention", a row's attention weights, applied to this run's values.
         source: `PatchSource.of(model, prompt, sampler)`. Required.
         layers: layers to patch, as a number, a slice or a sequence; all by default.
         heads: heads to patch, in the same way; not with "residual".
@@ -74,7 +74,7 @@ class Patch(Intervention):
         missing += [self.what] * (self.what not in self.source.keep)
         if missing:
             raise UsageError(
-                f"the source keeps nothing of {missing[0]}",
+                f"the source did not record {missing[0]}",
                 f"Record it: fs.interventions.PatchSource.of(…, keep={self.what!r}, layers=…).",
             )
 
@@ -91,9 +91,9 @@ class _Active(ActiveLayers):
         super().__init__(model, spec.what, spec.layers, spec.heads, spec.steps)
         self.source, self.align = source, spec.align
         self.selection = Selection(model, spec.regions, spec.classes, spec.positions)
-        self.patched: dict[int, dict[int, int]] = {}  # by prompt and step: rows
-        # Of this forward, for every prompt: rows that are patched, the source's rows for them, and the
-        # source's position of every key.
+        self.patched: dict[int, dict[int, int]] = {}  # by prompt and step: number of rows
+        # In this forward, by prompt: patched rows, the corresponding rows of the source, and the source's
+        # position of every key.
         self.rows: list[Tensor] = []
         self.theirs: list[Tensor] = []
         self.keys: list[Tensor] = []
@@ -115,7 +115,7 @@ class _Active(ActiveLayers):
         dim = 1 if self.kind == "attention" else 0
         count = self.source.of_step(kind, state.step, min(self.layers)).shape[dim]
         for place, b in enumerate(state.active):
-            partners = self._partners(state, b).to(flagged.device)  # (k,), −1 where there is none
+            partners = self._partners(state, b).to(flagged.device)  # (k,), −1 for none
             row_partners = partners[-state.visible.queries :]
             recorded = (row_partners >= first) & (row_partners < first + count)
             rows = (flagged[place, -state.visible.queries :] & recorded).nonzero().squeeze(-1)
@@ -166,8 +166,8 @@ class _Active(ActiveLayers):
                 raise UsageError(
                     f"Patch(what='attention') needs runs whose keys correspond one to one: this one has "
                     f"{int(real.sum())}, the source {theirs.shape[1]}, and "
-                    f"{int((partners[real] < 0).sum())} have no partner",
-                    "Use prompts of one length, or what='head'.",
+                    f"{int((partners[real] < 0).sum())} keys have no partner",
+                    "Use prompts of equal length, or what='head'.",
                 )
             query[b, :, rows] = source_query[:, from_row].to(query)
             key[b, :, real] = theirs[:, partners[real]].to(key)

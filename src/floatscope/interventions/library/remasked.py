@@ -1,4 +1,4 @@
-"""Remasked: turn positions of the answer back into masks at one step: what depended on them?"""
+"""Remasked: turn positions of the answer back into masks at one step, to test what depends on them."""
 
 from dataclasses import dataclass, replace
 
@@ -24,7 +24,7 @@ class Remasked(Overruling):
 
     Args:
         positions: positions in the answer, as a number, a slice or a sequence; all by default.
-        step: step after which they are masked, from 0 (default).
+        step: step after which the positions are masked, from 0 (default).
     """
 
     positions: Choice = None
@@ -33,8 +33,8 @@ class Remasked(Overruling):
     def check(self, model: Model) -> None:
         if not model.is_diffusion:
             raise UsageError(
-                f"Remasked puts masks back, and {model.name} is autoregressive",
-                "Use ForceToken(position, token) to change what it generates.",
+                f"Remasked restores masks, but {model.name} is autoregressive",
+                "Use ForceToken(position, token) to change a generated token.",
             )
         check_step(self.step, "Remasked")
 

@@ -1,7 +1,7 @@
 """SinkToken: an added first token that every row sees and that sees only itself (2601.19657).
 
-In the paper the model is trained with it. Here it is added to a model that was not: does attention rest
-on it, and which anchors lose attention to it?
+In the paper the model is trained with this token. Here it is added to a model trained without it, to test
+whether it attracts attention, and from which anchors.
 """
 
 from collections.abc import Hashable
@@ -21,7 +21,7 @@ REGION = "sink"
 
 @dataclass(frozen=True)
 class SinkToken(Intervention):
-    """Put a token before the prompt that every row sees and that sees only itself.
+    """Add a token before the prompt, which every row sees and which sees only itself.
 
     The token is part of the sequence: a trace shows it as the first position, with the region "sink".
     Positions are relative in all supported families, so the rest of the prompt is not shifted.
@@ -47,8 +47,8 @@ class SinkToken(Intervention):
 def _token(token: int | None, model: Model) -> int:
     if any(reach is not None for reach in model.reaches):
         raise UsageError(
-            f"SinkToken: layers of {model.name} see a window, and a token that all rows see has no place",
-            "Use a model whose layers see everything.",
+            f"SinkToken: {model.name} has layers with a window, in which not every row can see the token",
+            "Use a model without local layers.",
         )
     if token is None:
         bos = None if model.tokenizer is None else model.tokenizer.bos_token_id
@@ -56,7 +56,7 @@ def _token(token: int | None, model: Model) -> int:
     if token is None or not 0 <= token < model.vocab_size:
         raise UsageError(
             f"SinkToken: token = {token} is not in the vocabulary of {model.name}",
-            "Give a token id, such as that of its beginning of text.",
+            "Give a token id, such as that of the beginning-of-text token.",
         )
     return token
 
@@ -74,12 +74,13 @@ class _Active(ActiveIntervention):
 
     def attention(self, call: attention_hook.Call, proceed: attention_hook.Proceed) -> Tensor:
         state = self.state
-        # A causal model's first token sees itself alone as it is.
+        # In a causal model the first token sees only itself anyway.
         if state is None or self.model.direction is Direction.CAUSAL:
             return proceed(call)
         keys = call.key.shape[2]
         key_index = torch.arange(keys, device=call.key.device)
-        is_sink = key_index == state.visible.padding[:, None]  # (b, k): the first after the padding
+        # (b, k): the first token after the padding
+        is_sink = key_index == state.visible.padding[:, None]
         rows = state.visible.of_rows(is_sink, 1)
         only_itself = rows[:, None, :, None] & ~is_sink[:, None, None, :]
         return proceed(

@@ -1,8 +1,8 @@
-"""WeakenColumns: take a given amount of attention away from anchors, to measure a dose-response curve.
+"""WeakenColumns: remove a given amount of attention from anchors, to measure a dose-response curve.
 
 MaskColumns removes all the attention of a column, which may be 40 % of one model's attention and 4 % of
-another's. Here the dose is the same in both models, and any dose below what the anchors hold is met
-exactly.
+another's. With WeakenColumns the dose is the same in both models, and any dose below the anchors'
+attention is met exactly.
 """
 
 from dataclasses import dataclass, replace
@@ -19,8 +19,8 @@ from .. import columns, controls
 from ..columns import ColumnSums
 from ..masking import ActiveMask, Masking
 
-_LOWEST = -60.0  # bias: less than 1e-26 of a column's weight is left
-_HALVINGS = 26  # of that range: the bias to 1e-6, and the mass to 2.5e-7
+_LOWEST = -60.0  # lowest bias: less than 1e-26 of a column's weight remains
+_HALVINGS = 26  # halvings of that range: precision 1e-6 of the bias and 2.5e-7 of the mass
 
 Rows = Float[Tensor, "b h q"]
 Heads = Float[Tensor, "b h"]
@@ -32,20 +32,20 @@ class WeakenColumns(Masking):
 
     A negative bias, the same for all rows of a head, is added to the scores of these keys before the
     softmax. It is found by bisection, so that the mean of their attention over the rows falls by `dose`
-    from its value in that layer without the bias. The other keys gain it in proportion. Keys that hold
-    less than the dose lose all of it. A row that sees no other key keeps its attention.
+    from its value in that layer without the bias. The other keys gain it in proportion. Keys that have
+    less attention than the dose lose all of it. A row that sees no other key keeps its attention.
     `Decoding.info["hidden_share"]` is the share that was removed.
 
-    The anchors are, by layer and head, the fewest keys of the prompt that together hold `share` of the
-    head's attention (all keys if they hold less). They are chosen in the first forward, with the effect
-    of the bias on the layers below, and then kept. With control="random", other keys of the prompt are
-    drawn until they hold as much as the anchors (all if they hold less); they lose what the anchors would
-    lose. Other controls are refused. Rulli et al. (2510.15731) hide the strongest keys completely:
-    `MaskColumns`.
+    The anchors are, by layer and head, the smallest set of the prompt's strongest keys that have `share`
+    of the head's attention (all keys if they have less). The anchors are chosen in the first forward,
+    with the effect of the bias on the layers below, and then kept. With control="random", other keys of
+    the prompt are drawn until they have as much attention as the anchors (all if they have less), and
+    lose the attention that the anchors would lose. Other controls are refused. Rulli et al. (2510.15731)
+    hide the strongest keys completely: `MaskColumns`.
 
     Args:
         dose: share of each head's attention to remove, 0 to `share`, default 0.1.
-        share: share of each head's attention that the anchors hold together, above 0 to 1, default 0.3.
+        share: share of each head's attention that all anchors have together, above 0 to 1, default 0.3.
     """
 
     dose: float = 0.1
@@ -56,7 +56,7 @@ class WeakenColumns(Masking):
         if not 0 <= self.dose <= self.share <= 1 or not self.share:
             raise UsageError(
                 f"WeakenColumns: dose = {self.dose}, share = {self.share}",
-                "Use shares of attention, from 0 to 1, and a dose that the anchors hold.",
+                "Use shares of attention, from 0 to 1, with dose ≤ share.",
             )
         if self.control not in (None, "random"):
             raise UsageError(f"WeakenColumns: control = {self.control!r}", "Use None or 'random'.")
@@ -70,13 +70,13 @@ class WeakenColumns(Masking):
 
 @dataclass(frozen=True, eq=False)
 class _Choice:
-    """The chosen columns of one layer for every prompt, and the attention that each head is to lose."""
+    """The chosen columns of one layer for every prompt, and the attention to remove in each head."""
 
     picked: Bool[Tensor, "b h k"]
     reduction: Heads
 
     def select(self, prompts: list[int], n_key: int) -> "_Choice":
-        """Select some prompts, and append newer keys as not picked."""
+        """Select some prompts, and append newer keys, which are not picked."""
         new = (0, n_key - self.picked.shape[-1])
         return _Choice(pad(self.picked[prompts], new), self.reduction[prompts])
 
@@ -129,10 +129,9 @@ class _Active(ActiveMask):
 
 
 def log_odds(call: attention_hook.Call, picked: Bool[Tensor, "b h k"]) -> Rows:
-    """Return, for every row, ln of the attention on the picked keys over that on the others.
+    """Return, for every row, ln of the ratio of the attention on the picked keys to that on all others.
 
-    The two sums are computed separately, because a share close to 1 loses the digits of what the others
-    hold.
+    The two sums are computed separately, because 1 − share loses precision for a share close to 1.
     """
     plain = attention_hook.ungroup_heads(call)
     query, key = plain.query.float(), plain.key.float()

@@ -1,6 +1,6 @@
 """Adapters: LoRA in PEFT's format, merged into the base weights when a model is loaded.
 
-An adapter is a directory with adapter_config.json and adapter_model.safetensors. It may also hold
+An adapter is a directory with adapter_config.json and adapter_model.safetensors. It may also contain
 selfcheck.json (logits that the merged model must reproduce) and floatscope.json (see `stated`). PEFT is
 not needed.
 """

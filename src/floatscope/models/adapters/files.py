@@ -1,7 +1,7 @@
-"""Read and write an adapter's directory: its tensors by module, and how they are stored.
+"""Read and write an adapter's directory: its tensors, by module, and their storage format.
 
-Besides PEFT's float tensors, a file may hold a tensor K as int8 with `K.scale`, by which it is
-multiplied: a quarter of the size of float32. (PEFT does not read such a file.)
+Besides PEFT's float tensors, a file may contain a tensor K as int8 with its factor `K.scale`, which takes
+a quarter of the space of float32. (PEFT does not read such a file.)
 """
 
 import json
@@ -22,7 +22,7 @@ from .settings import Settings, ends, settings
 WEIGHTS = "adapter_model.safetensors"
 SCALE = ".scale"
 _PREFIX = "base_model.model."
-# How a tensor's name ends → what it is of its module.
+# End of a tensor's name → the part of the module that the tensor is.
 _PARTS = {
     ".lora_A.weight": "A",
     ".lora_B.weight": "B",
@@ -44,7 +44,7 @@ _COPY = "The adapter is damaged or incomplete: copy it again."
 
 @dataclass(frozen=True)
 class Adapter:
-    """The contents of an adapter's directory: module → part → tensor, with the base's module names."""
+    """The contents of an adapter's directory: module → part → tensor, with the base model's module names."""
 
     path: Path
     settings: Settings
@@ -70,7 +70,7 @@ def read(path: str | Path) -> Adapter:
     for name, tensor in _unpacked(stored, path).items():
         module, part = _placed(name, path)
         if part in modules.setdefault(module, {}):
-            raise ModelError(f"{path} holds {part} of {module} twice", _COPY)
+            raise ModelError(f"{path} contains {part} of {module} twice", _COPY)
         modules[module][part] = tensor
     adapter = Adapter(path, chosen, modules)
     _require_whole(adapter)
@@ -105,7 +105,7 @@ def write(
             stored[key] = tensor.clone()  # safetensors refuses tensors that share memory
     modules = {_placed(name, path)[0] for name in stored if not name.endswith(SCALE)}
     lora = {n.rpartition(".lora_A.")[0].rpartition(".")[2] for n in stored if ".lora_A." in n}
-    saved = {  # by their whole names: PEFT takes "norm" for every name that ends so
+    saved = {  # by their full names: PEFT applies "norm" to every name that ends in "norm"
         name
         for name in modules
         if any(f"{_PREFIX}{name}.{end}" in stored for end in ("weight", "bias"))
@@ -121,7 +121,7 @@ def write(
         **config,
     }
     if not {"r", "lora_alpha"} <= set(config):
-        raise UsageError("an adapter's config without r or lora_alpha", "Give both.")
+        raise UsageError("the config of an adapter has no r or no lora_alpha", "Give both.")
     (path / CONFIG).write_text(json.dumps(fields, indent=1, sort_keys=True) + "\n")
     save_file(stored, path / WEIGHTS, metadata={"format": "pt"})
     read(path)
@@ -143,24 +143,24 @@ def _unpacked(stored: dict[str, Tensor], path: Path) -> dict[str, Tensor]:
     for name, tensor in stored.items():
         base = name.removesuffix(SCALE)
         if base != name and base in stored and stored[base].dtype is torch.int8:
-            continue  # used with the tensor it belongs to
+            continue  # used together with its tensor
         if tensor.dtype is torch.int8:
             scale = stored.get(name + SCALE)
             if scale is None or not _fits(scale, tensor):
                 raise ModelError(
-                    f"{path}: {name} is int8, and {name + SCALE} is no scale for it", _COPY
+                    f"{path}: {name} is int8, and {name + SCALE} is missing or does not fit", _COPY
                 )
             tensor = tensor.float() * scale.float()
         elif not tensor.is_floating_point():
             raise ModelError(f"{path}: {name} is {tensor.dtype}, expected floats or int8", _COPY)
         if not bool(tensor.isfinite().all()):
-            raise ModelError(f"{path}: {name} holds NaN or infinity", _COPY)
+            raise ModelError(f"{path}: {name} contains NaN or infinity", _COPY)
         result[name] = tensor
     return result
 
 
 def _fits(scale: Tensor, tensor: Tensor) -> bool:
-    """Whether it is a number for each line of the tensor."""
+    """Tell whether the scale has one number per line of the tensor."""
     lines = [(*tensor.shape[:d], 1, *tensor.shape[d + 1 :]) for d in range(tensor.ndim)]
     return scale.is_floating_point() and scale.shape in lines
 
@@ -186,6 +186,6 @@ def _require_whole(adapter: Adapter) -> None:
     for name in adapter.settings.targets:
         if not any(ends(module, name) for module in adapter.modules):
             raise ModelError(
-                f"{adapter.path}: {CONFIG} names {name!r:.80}, and no tensor is for it",
-                f"{_COPY[:-1]}, or take the name out of {CONFIG}.",
+                f"{adapter.path}: {CONFIG} names {name!r:.80}, which has no tensor",
+                f"{_COPY[:-1]}, or remove the name from {CONFIG}.",
             )

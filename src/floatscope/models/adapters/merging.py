@@ -1,7 +1,7 @@
 """Merge an adapter's tensors into a network's weights.
 
 W ← W + s·B·A, with s = alpha / r (or alpha / √r); DoRA also rescales each row. Complete tensors replace
-those of the base. The network is in float32 or float64 here and is cast afterwards.
+those of the base model. The network is in float32 or float64 here and is cast afterwards.
 """
 
 import re
@@ -15,7 +15,7 @@ from transformers import PreTrainedModel
 from ...errors import ModelError
 from .files import Adapter
 
-_OTHER_BASE = "The adapter was made for another base: give that one."
+_OTHER_BASE = "The adapter was made for another base model: load that model."
 
 
 @torch.no_grad()
@@ -40,14 +40,14 @@ def _place(names: set[str], module: str, key_mapping: Mapping[str, str], adapter
         if mapped != module and mapped in names:
             return mapped
     raise ModelError(
-        f"{adapter.path} changes {module:.200}, and the base has no such module", _OTHER_BASE
+        f"{adapter.path} changes {module:.200}, which the base model does not have", _OTHER_BASE
     )
 
 
 def _untie(net: PreTrainedModel, adapter: Adapter, places: dict[str, str]) -> None:
     """Give a tied output head its own weights if the adapter changes the head or the embedding.
 
-    New rows for tokens apply to both: PEFT ties them as well.
+    New token rows apply to both, as PEFT ties them as well.
     """
     head, embedding = net.get_output_embeddings(), net.get_input_embeddings()
     if adapter.settings.ensure_weight_tying or head is None or head.weight is not embedding.weight:
@@ -60,7 +60,7 @@ def _untie(net: PreTrainedModel, adapter: Adapter, places: dict[str, str]) -> No
 
 
 class _Merge:
-    """The merge into one module."""
+    """The merge of an adapter's tensors into one module."""
 
     def __init__(
         self, target: nn.Module, name: str, adapter: Adapter, parts: dict[str, Tensor]
@@ -85,7 +85,7 @@ class _Merge:
             bias += self._shaped("B.bias", bias.shape) * self._scaling
         if "magnitude" in self.parts:
             if "A" not in self.parts:
-                raise self._wrong("DoRA for something that is no linear map")
+                raise self._wrong("DoRA for a module that is not a linear map")
             length = self._shaped("magnitude", weight.shape[:1])
             weight *= (length / torch.linalg.norm(weight, dim=1))[:, None]
 
@@ -95,12 +95,14 @@ class _Merge:
 
     def _require(self, kind: type[nn.Module], words: str) -> None:
         if not isinstance(self.target, kind):
-            raise self._wrong(f"a LoRA for {words}, but the module of the base is a different kind")
+            raise self._wrong(
+                f"a LoRA for {words}, but the module of the base model is of another kind"
+            )
 
     def _parameter(self, part: str) -> Tensor:
         parameter = self.target._parameters.get(part)
         if parameter is None:
-            raise self._wrong(f"a {part}, and the base's module has none")
+            raise self._wrong(f"a {part}, which the module of the base model does not have")
         return parameter.data
 
     def _delta(self, a: str, b: str, shape: tuple[int, ...]) -> Float[Tensor, "out in"]:
@@ -113,7 +115,9 @@ class _Merge:
         weight, ids = self._parameter("weight"), self.adapter.settings.rows(self.name)
         rows = self._shaped("rows", (len(ids), *weight.shape[1:]))
         if any(i >= len(weight) for i in ids):
-            raise self._wrong(f"row {max(ids)}, and the base's module has {len(weight)}")
+            raise self._wrong(
+                f"row {max(ids)}, but the module of the base model has {len(weight)} rows"
+            )
         weight[ids] = rows
 
     def _shaped(self, part: str, expected: tuple[int, ...]) -> Tensor:

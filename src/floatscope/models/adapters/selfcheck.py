@@ -1,7 +1,7 @@
 """selfcheck.json: a few logits that the merged model must reproduce, written after training.
 
-The check detects another base, another tokenizer's ids and a wrong merge. It runs in float32, before any
-cast. `attention/selfcheck.py` checks everything else about the network.
+The check detects a different base model, token ids of another tokenizer and a wrong merge. It runs in
+float32, before any cast. `attention/selfcheck.py` has all other checks of the network.
 """
 
 from collections.abc import Sequence
@@ -18,17 +18,17 @@ from ..model import Model
 from ..source import read_json
 
 FILE = "selfcheck.json"
-WIDTH = 8  # logits of each row, from the first on
+WIDTH = 8  # number of leading logits of each row
 _LONGEST = 512
 _REMEDY = (
-    "The base weights or the adapter are not those it was made with: install or copy both again."
+    "The base weights or the adapter differ from those of the check: install or copy both again."
 )
 Ids = Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1, max_length=_LONGEST)]
 Row = Annotated[list[float], Field(min_length=WIDTH, max_length=WIDTH)]
 
 
 class SelfCheck(BaseModel):
-    """Token ids, positions among them, and the first logits of each position's row."""
+    """Token ids, checked positions, and the first logits of each checked position's row."""
 
     model_config = ConfigDict(strict=True, allow_inf_nan=False)
 
@@ -38,7 +38,7 @@ class SelfCheck(BaseModel):
     tolerance: float = Field(ge=0, le=1e6)
 
     def fits(self, model: Model) -> bool:
-        """Whether ids and positions exist."""
+        """Tell whether the model has these token ids and the sequence these positions."""
         return (
             max(self.tokens) < model.vocab_size
             and max(self.rows) < len(self.tokens)
@@ -80,8 +80,8 @@ def reproduce(model: Model, path: Path) -> None:
     error = float((_logits(model, check.tokens, check.rows).cpu().double() - expected).abs().max())
     if not error <= check.tolerance:
         raise ModelError(
-            f"self-check 'the adapter's logits' failed for {model.name}: off by {error:.3g}, "
-            f"where {check.tolerance:g} is allowed",
+            f"self-check 'the adapter's logits' failed for {model.name}: off by {error:.3g}, at "
+            f"most {check.tolerance:g} is allowed",
             _REMEDY,
         )
 

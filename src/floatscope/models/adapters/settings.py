@@ -1,7 +1,7 @@
 """adapter_config.json: the fields of PEFT's LoRA that determine how its tensors change a network.
 
-Known fields about training are ignored. Any other field that is set is refused, so that no adapter is
-merged in a way it was not meant for.
+Known fields that matter only for training are ignored. Any other field that is set is refused, so that no
+adapter is merged incorrectly.
 """
 
 import math
@@ -23,8 +23,8 @@ from pydantic import (
 from ...errors import ModelError
 
 _REMEDY = "Correct adapter_config.json, or merge the adapter with PEFT and load the result."
-# How it was trained, where it came from, what matters to PEFT alone; `fan_in_fan_out` does nothing to an
-# nn.Linear, in PEFT as here.
+# Ignored fields: training, origin, and settings internal to PEFT. `fan_in_fan_out` has no effect on an
+# nn.Linear, in PEFT either.
 _PASSED_OVER = frozenset(
     """
     auto_mapping base_model_name_or_path corda_config ephemeral_gpu_offload eva_config exclude_modules
@@ -37,7 +37,7 @@ _REPEAT = re.compile(r"(?<!\\)[*+?{]")
 
 
 def _quick(patterns: dict[str, Any]) -> dict[str, Any]:
-    """Refuse regular expressions that take long: many repeats, or one of a group."""
+    """Refuse regular expressions that may be slow: with many repeats, or a repeated group."""
     repeats = [len(_REPEAT.findall(pattern)) for pattern in patterns]
     of_a_group = any(f"){sign}" in pattern for pattern in patterns for sign in "*+{")
     if max(repeats, default=0) > 2 or sum(repeats) > 20 or of_a_group:
@@ -51,24 +51,25 @@ def _quick(patterns: dict[str, Any]) -> dict[str, Any]:
 
 
 V = TypeVar("V")
-Size = Annotated[int, Field(gt=0, le=2**31)]  # as many numbers as a tensor's side may have
-# Limits bound the time that a hostile file takes: all its errors are collected.
+Size = Annotated[int, Field(gt=0, le=2**31)]  # largest size of a tensor's dimension
+# The limits bound the time for a hostile file, because pydantic collects all errors.
 Names = Annotated[list[str], Field(max_length=10_000)]
 ByPattern = Annotated[dict[str, V], Field(max_length=10_000), AfterValidator(_quick)]
 Ids = Annotated[list[Annotated[int, Field(ge=0)]], FailFast()]
 
 
 class Settings(BaseModel):
-    """The settings of one adapter. A field's description says which values are expected."""
+    """The settings of one adapter. A field's description states the expected values."""
 
     model_config = ConfigDict(strict=True, frozen=True, extra="allow")
 
     peft_type: Literal["LORA"] = Field(
-        description="LORA: Floatscope reads no other kind of adapter"
+        description="LORA, the only kind of adapter that Floatscope reads"
     )
-    # The others (PiSSA, OLoRA, CorDA, LoftQ …) first take a part out of the base.
+    # The other initialisations (PiSSA, OLoRA, CorDA, LoftQ …) first subtract a part from the base
+    # weights.
     init_lora_weights: Literal[True, False, "gaussian", "eva", "orthogonal"] = Field(
-        True, description="a start that leaves the base's weights as they are"
+        True, description="an initialisation that does not change the base weights"
     )
     bias: Literal["none", "all", "lora_only"] = Field("none", description="none, all or lora_only")
     r: Size = Field(8, description="a whole number above 0")
@@ -90,7 +91,7 @@ class Settings(BaseModel):
 
     @property
     def targets(self) -> list[str]:
-        """Names that must be in the file; a regular expression names none."""
+        """Names of modules that must be in the file; empty for a regular expression."""
         named = [] if isinstance(self.target_modules, str) else self.target_modules
         return [*named, *self.modules_to_save]
 
@@ -107,7 +108,7 @@ class Settings(BaseModel):
             if ends(module, name):
                 return ids
         raise ModelError(
-            f"trainable_token_indices says nothing of {module}, and the adapter has rows for it",
+            f"the adapter has rows for {module}, which trainable_token_indices does not name",
             _REMEDY,
         )
 
@@ -131,7 +132,7 @@ def settings(raw: dict[str, Any], file: Path) -> Settings:
         name = next(
             (n for n, v in sorted((chosen.model_extra or {}).items()) if _unknown(n, v)), ""
         )
-        expected = "nothing: Floatscope does not know how to merge that"
+        expected = "no such field: Floatscope does not know how to merge it"
     except ValidationError as error:
         name = str(error.errors(include_url=False, include_input=False)[0]["loc"][0])
         expected = str(Settings.model_fields[name].description)

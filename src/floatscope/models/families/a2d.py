@@ -1,8 +1,8 @@
 """Tiny-A2D: Llama, Qwen2 and Qwen3 converted to bidirectional diffusion models.
 
 The networks are those of the original models without the causal mask; row i predicts position i. The
-block-diffusion checkpoints do not say that they are: load those with `direction="block-causal",
-block=32`. Their blocks begin at the answer, as if the prompt were padded.
+config.json of block-diffusion checkpoints does not state the direction: load them with
+`direction="block-causal", block=32`. Their blocks begin at the answer, as if the prompt were padded.
 
 Implemented after ZHZisZZ/dllm (dllm/pipelines/a2d/models/*/modeling_*.py).
 Zhou et al. 2026, arXiv 2602.22661.
@@ -27,7 +27,7 @@ def _family(name: str, network: str, **fields: Any) -> Family:
     )
 
 
-# Its own sampling code renders Qwen3's template with thinking switched off.
+# The published sampling code renders Qwen3's template with thinking switched off.
 A2D_QWEN3 = _family(
     "Qwen3", "transformers:Qwen3ForCausalLM", template_arguments={"enable_thinking": False}
 )

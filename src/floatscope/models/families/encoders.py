@@ -1,7 +1,7 @@
 """Encoders with a masked-LM head, decoded step by step like diffusion models with one noise level.
 
 BERT 1810.04805, RoBERTa 1907.11692, ALBERT 1909.11942, DistilBERT 1910.01108, ModernBERT 2412.13663.
-They were trained with a separator after the text; a canvas ends with the answer and has none.
+They were trained with a separator after the text; a canvas ends with the answer, without a separator.
 ModernBERT's local layers see a window around each position.
 """
 
@@ -11,7 +11,7 @@ from ...errors import ModelError
 from ..family import Direction, Family
 
 _NETWORKS = "floatscope.models.networks.encoders"
-# Heads that a checkpoint may bring beside the one for masked tokens, and positions saved as numbers.
+# Heads that a checkpoint may contain besides the masked-LM head, and saved position indices.
 _UNUSED = (
     r"\.pooler\.",
     r"^cls\.seq_relationship\.",
@@ -30,7 +30,7 @@ def _translate(raw: dict[str, Any]) -> dict[str, Any]:
     }.items():
         if raw.get(key, expected) not in (expected, None):
             raise ModelError(
-                f"this encoder has {key} = {raw[key]!r:.80}, and only {expected!r} is known",
+                f"this encoder has {key} = {raw[key]!r:.80}, and only {expected!r} is supported",
                 "Floatscope cannot load it.",
             )
     return {key: value for key, value in raw.items() if key != "position_embedding_type"}
@@ -69,7 +69,7 @@ ROBERTA = _encoder_family(
     mask_id=50264,
     mask_vocab=(50265,),
     examples="roberta-base, roberta-large",
-    # Positions begin after the padding token's id.
+    # Position numbers begin after the padding token's id.
     context=lambda config: int(config.max_position_embeddings) - int(config.pad_token_id) - 1,
 )
 ALBERT = _encoder_family(

@@ -1,7 +1,7 @@
 """LLaDA: a bidirectional Llama with OLMo's key names.
 
-Its published code refuses `output_attentions` and does not load on transformers 5. The weights are those
-of a Llama, so LlamaForCausalLM gives equal logits. LLaDA rotates q and k in float32, unless
+Its published code refuses `output_attentions` and does not load on transformers 5. The weights have the
+form of a Llama's, so LlamaForCausalLM gives equal logits. LLaDA rotates q and k in float32, unless
 `rope_full_precision` is false.
 Nie et al. 2025, arXiv 2502.09992.
 """
@@ -15,11 +15,11 @@ from ..family import Direction, Family, rope
 def translate(raw: dict[str, Any]) -> dict[str, Any]:
     """Translate LLaDA's config fields to Llama's; refuse variants that are not a Llama.
 
-    `flash_attention` and `flash_attn_varlen`, which forks write, do not affect the numbers.
+    `flash_attention` and `flash_attn_varlen`, which forks add, do not affect the results.
     """
-    from ..sizes import positive_integer  # imports torch, which a list of families does not need
+    from ..sizes import positive_integer  # imports torch, which listing the families does not need
 
-    stretched = (key for key in raw if "yarn" in key.lower())  # a rotation that forks have
+    stretched = (key for key in raw if "yarn" in key.lower())  # a rotary scaling of some forks
     for key, expected in {
         "block_type": "llama",
         "layer_norm_type": "rms",
@@ -64,8 +64,8 @@ def translate(raw: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-# One capture group per pattern: transformers fills only the first, and a second one would leave
-# its tensors freshly initialised without a word.
+# One capture group per pattern: transformers fills only the first, and with a second one the tensors
+# would silently keep their random initialisation.
 BLOCK = {
     "attn_norm": "input_layernorm",
     "ff_norm": "post_attention_layernorm",
@@ -75,7 +75,8 @@ BLOCK = {
     "attn_out": "self_attn.o_proj",
     "ff_proj": "mlp.gate_proj",
     "up_proj": "mlp.up_proj",
-    "ff_out": "mlp.down_proj",  # not the head: that is transformer.ff_out, without a block
+    # not the output head, which is transformer.ff_out without a block number
+    "ff_out": "mlp.down_proj",
 }
 KEYS = {
     **{

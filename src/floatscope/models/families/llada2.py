@@ -1,9 +1,9 @@
-"""LLaDA 2: a mixture of experts that sees its own block of 32 and every block before.
+"""LLaDA 2: a mixture of experts that sees its own block of 32 and all earlier blocks.
 
-The network is GLM-4's mixture under other names, with q, k and v in one tensor: a sigmoid router with a
-bias that affects only the choice, groups of experts of which some are searched, a shared expert, and
-first layers without experts. Its `sliding_window` is not used. Implemented after its modelling code,
-modeling_llada2_moe.py, as in ZHZisZZ/dllm (dllm/pipelines/llada2/models/).
+The network is GLM-4's mixture of experts under other names, with q, k and v in one tensor: a sigmoid
+router with a bias that affects only the choice, experts in groups of which only some are searched, a
+shared expert, and first layers without experts. Its `sliding_window` is not used. Implemented after its
+modelling code, modeling_llada2_moe.py, as in ZHZisZZ/dllm (dllm/pipelines/llada2/models/).
 Bie et al. 2025, arXiv 2512.15745; 2.1: Bie et al. 2026, arXiv 2602.08676.
 """
 
@@ -29,7 +29,7 @@ def translate(raw: dict[str, Any]) -> dict[str, Any]:
     for key, expected in _EXPECTED.items():
         if raw.get(key, expected) not in (expected, None):
             raise ModelError(
-                f"this LLaDA 2 has {key} = {raw[key]!r:.80}, and only {expected!r} is known",
+                f"this LLaDA 2 has {key} = {raw[key]!r:.80}, and only {expected!r} is supported",
                 "Floatscope cannot load it; LLaDA 2.0 and 2.1 mini are supported.",
             )
     ends = ("bos_token_id", "eos_token_id", "pad_token_id", "mask_token_id")
@@ -42,7 +42,8 @@ def translate(raw: dict[str, Any]) -> dict[str, Any]:
         **{key: raw.get(key) for key in ends},
         "n_routed_experts": raw["num_experts"],
         "n_shared_experts": raw["num_shared_experts"],
-        "norm_topk_prob": raw["num_experts_per_tok"] > 1,  # whatever is written: its code does
+        # as in its code, which ignores the config
+        "norm_topk_prob": raw["num_experts_per_tok"] > 1,
         "use_qk_norm": True,
         "attention_bias": False,
         "rope_parameters": rope(theta, turned),

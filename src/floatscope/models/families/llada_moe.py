@@ -1,8 +1,8 @@
 """LLaDA-MoE: a bidirectional Qwen3-MoE with Llama's key names.
 
 It has norms on every head's q and k, and a softmax over all experts whose strongest weights are used
-without renormalisation. Its model_type is LLaDA's, its architecture is not. Implemented after its
-modelling code in ZHZisZZ/dllm (dllm/pipelines/llada/models/modeling_lladamoe.py).
+without renormalisation. Its model_type is LLaDA's, but its architecture has its own name. Implemented
+after its modelling code in ZHZisZZ/dllm (dllm/pipelines/llada/models/modeling_lladamoe.py).
 Zhu et al. 2025, arXiv 2509.24389.
 """
 
@@ -29,7 +29,7 @@ def translate(raw: dict[str, Any]) -> dict[str, Any]:
     for key, expected in _EXPECTED.items():
         if raw.get(key, expected) not in (expected, None):
             raise ModelError(
-                f"this LLaDA-MoE has {key} = {raw[key]!r:.80}, and only {expected!r} is known",
+                f"this LLaDA-MoE has {key} = {raw[key]!r:.80}, and only {expected!r} is supported",
                 "Floatscope cannot load it; LLaDA-MoE-7B-A1B Base and Instruct are supported.",
             )
     layers = raw["num_hidden_layers"]
@@ -46,7 +46,7 @@ def translate(raw: dict[str, Any]) -> dict[str, Any]:
         "moe_intermediate_size": raw["expert_intermediate_size"],
         "intermediate_size": raw.get("dense_intermediate_size") or raw["expert_intermediate_size"],
         "mlp_only_layers": [n for n, has in enumerate(sparse) if not has],
-        "norm_topk_prob": False,  # whatever is written: its code does not
+        "norm_topk_prob": False,  # as in its code, which ignores the config
         "attention_bias": bool(raw.get("attention_bias")),
         "rope_parameters": rope(raw.get("rope_theta", 10_000.0)),
         "tie_word_embeddings": bool(raw.get("tie_word_embeddings", False)),

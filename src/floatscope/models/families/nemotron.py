@@ -3,7 +3,7 @@
 It uses YaRN, and queries that grow with the position, q·(1 + β ln(1 + ⌊position / 16384⌋)); transformers'
 Ministral3 has both. Its `dlm_paradigm` says how it was trained, not how it decodes. Blocks begin at the
 answer. The same weights decode left to right if loaded with `direction="causal", shift=1`.
-Implemented after sgl-project/sglang (python/sglang/srt/models/, NemotronLabsDiffusionModel), without a
+Implemented after sgl-project/sglang (python/sglang/srt/models/, NemotronLabsDiffusionModel); there is no
 paper. Block diffusion: Arriola et al. 2025, arXiv 2503.09573; its training: Fu et al. 2025, 2512.14067.
 """
 
@@ -17,11 +17,11 @@ def translate(raw: dict[str, Any]) -> dict[str, Any]:
     for key in ("attention_bias", "mlp_bias", "sliding_window"):
         if raw.get(key):
             raise ModelError(
-                f"this Nemotron-Labs-Diffusion has {key} = {raw[key]!r:.80}, which is not known",
+                f"this Nemotron-Labs-Diffusion has {key} = {raw[key]!r:.80}, which is not supported",
                 "Floatscope cannot load it.",
             )
     rope = dict(raw["rope_parameters"])
-    rope.setdefault("llama_4_scaling_beta", 0.0)  # then queries do not grow
+    rope.setdefault("llama_4_scaling_beta", 0.0)  # then queries do not grow with the position
     rope.setdefault("original_max_position_embeddings", raw["max_position_embeddings"])
     return {**raw, "rope_parameters": rope}
 

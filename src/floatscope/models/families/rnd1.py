@@ -1,8 +1,8 @@
 """RND1: a bidirectional Qwen3-MoE; row i − 1 predicts position i, as in Qwen3-MoE.
 
 Every layer has experts; the weights of the chosen experts are normalised. Implemented after its modelling
-code (RadicalNumerics/RND1, rnd/modeling_rnd.py and configuration_rnd.py). It has a report but no paper;
-the original model: Yang et al. 2025, arXiv 2505.09388.
+code (RadicalNumerics/RND1, rnd/modeling_rnd.py and configuration_rnd.py). There is a report but no paper.
+Original model: Yang et al. 2025, arXiv 2505.09388.
 """
 
 from typing import Any
@@ -25,8 +25,8 @@ def translate(raw: dict[str, Any]) -> dict[str, Any]:
         "head_dim": raw.get("head_dim") or 128,
         "norm_topk_prob": raw.get("norm_topk_prob", True),
         "rope_parameters": rope(theta, raw.get("rope_scaling") or None),
-        "sliding_window": None,  # its code writes false
-        "decoder_sparse_step": 1,  # whatever is written: its code has experts in every layer
+        "sliding_window": None,  # false in its code
+        "decoder_sparse_step": 1,  # its code ignores the config: experts in every layer
         "mlp_only_layers": [],
     }
 

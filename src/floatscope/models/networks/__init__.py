@@ -1,1 +1,1 @@
-"""Network classes of Floatscope, for architectures whose transformers class lacks what a Model needs."""
+"""Network classes for architectures whose transformers class lacks the interface that a Model needs."""

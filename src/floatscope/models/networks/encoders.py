@@ -1,8 +1,8 @@
 """transformers' encoders with a masked-LM head, with the interface of its decoders.
 
 Each class is a transformers class with another `forward` around the same modules: it returns logits of
-the requested rows, without a cache or a causal mask. Attention modules get their layer number and a name
-for their output matrix. These are not new modules, so a checkpoint's keys stay the same.
+the requested rows, without a cache or a causal mask. Attention modules get the attributes `layer_idx` and
+`o_proj`. No modules are added, so a checkpoint's keys stay the same.
 """
 
 from copy import deepcopy
@@ -31,7 +31,8 @@ class Encoder:
     def name_parts(self) -> None:
         """Set `layer_idx` and `o_proj` of every attention module, as in a decoder."""
         for number, (attention, output) in enumerate(self.attentions()):
-            # Past nn.Module's own: a second name for a module would be a second key of its weights.
+            # Bypasses nn.Module.__setattr__: a second name for a module would be a second key of its
+            # weights.
             attention.__dict__["layer_idx"] = number
             attention.__dict__["o_proj"] = output
 
@@ -40,7 +41,7 @@ class Encoder:
         raise NotImplementedError
 
     def readout(self, x: Float[Tensor, "*b width"]) -> Float[Tensor, "*b vocab"]:
-        """Return logits from a layer's output."""
+        """Return the logits of a layer's output."""
         raise NotImplementedError
 
     def forward(
@@ -50,11 +51,11 @@ class Encoder:
         position_ids: Int[Tensor, "b s"] | None = None,
         logits_to_keep: Any = 0,
         past_key_values: Any = None,
-        **ignored: Any,  # a direction, whether to cache: an encoder has neither
+        **ignored: Any,  # such as `is_causal` and `use_cache`, which do not apply to an encoder
     ) -> MaskedLMOutput:
         if past_key_values is not None:
             raise UsageError(
-                f"a {type(self).__name__} keeps no keys of earlier forwards", "Use cache=None."
+                f"a {type(self).__name__} does not accept a KV cache", "Use cache=None."
             )
         if position_ids is None:
             position_ids = torch.arange(input_ids.shape[1], device=input_ids.device)[None]
@@ -71,7 +72,7 @@ class Encoder:
         return mask
 
     def read(self, x: Float[Tensor, "*b width"]) -> Float[Tensor, "*b vocab"]:
-        """Return logits from the output of the complete network. A layer's output goes through `readout`."""
+        """Return the logits of the output of the complete network. For a layer's output use `readout`."""
         return self.readout(x)
 
 
@@ -92,7 +93,7 @@ class BertDenoiser(Encoder, BertForMaskedLM):
 
 
 class RobertaDenoiser(Encoder, RobertaForMaskedLM):
-    """RoBERTa, whose positions count from the padding token's id + 1 whatever the tokens are."""
+    """RoBERTa, whose position numbers always begin at the padding token's id + 1."""
 
     def __init__(self, config: Any) -> None:
         super().__init__(config)
@@ -128,7 +129,7 @@ class DistilBertDenoiser(Encoder, DistilBertForMaskedLM):
 
 
 class AlbertDenoiser(Encoder, AlbertForMaskedLM):
-    """ALBERT, whose layers share weights. After `spread`, each layer is a module with the same tensors."""
+    """ALBERT, whose layers share weights. After `spread`, each layer is a module with shared tensors."""
 
     def __init__(self, config: Any) -> None:
         super().__init__(config)
@@ -172,7 +173,8 @@ class ModernBertDenoiser(Encoder, ModernBertForMaskedLM):
 
     def masks(self, mask: Tensor | None, positions: Int[Tensor, "_ s"]) -> Any:
         size, near = positions.shape[1], mask
-        if size > self.config.sliding_window + 1:  # else a local layer sees all, and SDPA no mask
+        # otherwise local layers see every position, and SDPA gets no mask
+        if size > self.config.sliding_window + 1:
             index = torch.arange(size, device=positions.device)
             band = ((index - index[:, None]).abs() <= self.config.sliding_window)[None, None]
             near = band if mask is None else mask & band

@@ -10,11 +10,11 @@ from transformers.core_model_loading import Concatenate, ConversionOps, WeightCo
 
 
 class LLaDA2Network(Glm4MoeForCausalLM):
-    """GLM-4's network with its own class name, by which transformers chooses the conversion of files."""
+    """GLM-4's network under another class name, by which transformers selects the conversion of tensors."""
 
 
 class SplitHeads(ConversionOps):
-    """Split a tensor into the rows of q's heads, then k's, then v's."""
+    """Split a tensor into the rows of q's, k's and v's heads, in this order."""
 
     @torch.no_grad()
     def convert(

@@ -72,7 +72,11 @@ class KeepColumns(Masking):
         self.shares(model)
 
     def shares(self, model: Model) -> Float[Tensor, "layers heads"]:
-        """Return the budget of every layer and head."""
+        """Return the budget of every layer and head.
+
+        Args:
+            model: the model to which the intervention is applied.
+        """
         try:
             shares = torch.tensor(self.budget, dtype=torch.float64)
         except (TypeError, ValueError) as error:  # a string, or rows of unequal length

@@ -21,7 +21,7 @@ _LONG = 400  # characters of a text
 def examples_of(study: Study, findings: Findings) -> dict[str, Any] | None:
     """Some of the questions of a study; all of them are in `file`, whose path is relative to the page.
 
-    None where the study asks nothing, or a run of an earlier version kept no gold.
+    None if the study asks nothing or no question has a gold answer.
     """
     own = {s.name for s in study.settings(findings.request)}
     known = {name: one for name, one in settings_of(findings.request).items() if name in own}

@@ -89,7 +89,7 @@ def used_by(findings: Findings) -> Iterator[tuple[str, str]]:
 
 
 def _asked(one: Findings) -> list[Setting]:
-    """Return the settings in which a model was asked; a run of an earlier version may lack some."""
+    """Return the settings in which at least one model was asked."""
     settings = settings_of(one.request)
     there = [n for n in settings if any(one.answers(n, model) is not None for model in one.models)]
     return [settings[name] for name in there]

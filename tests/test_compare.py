@@ -89,7 +89,9 @@ def test_heads_of_different_models_do_not_correspond():
     b = RetrievalHeads()([traced(copying([8, 10, 5]), model="b")] * 2)
     assert "head" not in compare(a, b)["copy"].dims
     left = compare(a, b).data.attrs["left_out"]
-    assert "heads (of different models" in left and "heads: not in all, or not a mean" in left
+    assert (
+        "heads (of different models" in left and "heads: not in all results, or not a mean" in left
+    )
     assert "head" in compare(a, a)["copy"].dims
 
 
@@ -114,7 +116,7 @@ def test_results_that_cannot_be_compared_are_refused():
         compare(a, RegionFlow()(planted(np.ones(SIZE))))
     with pytest.raises(fs.UsageError, match="configured differently: rule"):
         compare(a, fs.measures.Absorption(rule=fs.anchors.Robust())(trace))
-    with pytest.raises(fs.UsageError, match="of 2 and 2 no id is in all"):
+    with pytest.raises(fs.UsageError, match="of 2 and 2 no id occurs in all lists"):
         compare(a, sinks([0.5, 0.6], start=2), paired=True)
     with pytest.raises(fs.UsageError, match="occurs 2 times in list 1"):
         compare(

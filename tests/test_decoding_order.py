@@ -97,7 +97,7 @@ def test_trivial_tokens(tmp_path):
     assert np.isnan(DecodingOrder()(revealed(range(20)))["trivial"])
     with pytest.raises(fs.UsageError, match="cannot be read"):
         DecodingOrder(frequencies=tmp_path / "none.npy")(revealed(range(20)))
-    with pytest.raises(fs.UsageError, match="has none"):
+    with pytest.raises(fs.UsageError, match="but none for token"):
         DecodingOrder(frequencies=path)(revealed(range(8), tokens=[99] * 12))
 
 

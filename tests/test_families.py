@@ -317,10 +317,10 @@ def test_settings_missing_from_a_checkpoint_are_requested(written):
     with pytest.raises(fs.ModelError, match=r"block None.*needs block=N.*model card"):
         fs.load(written["SDAR"])
     with pytest.raises(
-        fs.ModelError, match="two block sizes: Nemotron has 4, and 8 is given.*Leave"
+        fs.ModelError, match="two block sizes: Nemotron has 4, but 8 is given.*Leave"
     ):
         fs.load(written["Nemotron"], block=8)
-    with pytest.raises(fs.ModelError, match="two block sizes: LLaDA2 has 32, and 4 is given"):
+    with pytest.raises(fs.ModelError, match="two block sizes: LLaDA2 has 32, but 4 is given"):
         fs.load(written["LLaDA2"], block=4)
     with pytest.raises(
         fs.ModelError, match="direction='block-causal' says that it decodes in blocks"

@@ -360,7 +360,7 @@ def test_values_are_paired_by_id():
     assert ids == ["x", "z"] and a.tolist() == [1, 3] and b.tolist() == [10, 30]
     with pytest.raises(fs.UsageError, match="'b' occurs 2 times in list 2"):
         intervals.pair(["a", "b"], ["b", "b"])
-    with pytest.raises(fs.UsageError, match="of 1 and 2 no id is in all"):
+    with pytest.raises(fs.UsageError, match="of 1 and 2 no id occurs in all lists"):
         intervals.pair(["a"], ["b", "c"])
 
 

@@ -124,10 +124,10 @@ def test_the_claim_lists_the_measured_gains(bench):
     assert found.numbers[0].value == pytest.approx((gains.mdm - 1.5 * gains.arm).mean())
     assert [check.passed for check in found.checks] == [True, True, True]
     choices = {v.choice: v for v in found.variants}
-    assert choices["2 times instead of 1.5"].number.value == pytest.approx(
+    assert choices["2× instead of 1.5×"].number.value == pytest.approx(
         (gains.mdm - 2 * gains.arm).mean()
     )
-    assert {"1 times instead of 1.5", "exact match", "F1"} <= set(choices)
+    assert {"1× instead of 1.5×", "exact match", "F1"} <= set(choices)
     alone = (gains.mdm - 1.5 * gains.arm)[known].mean()
     assert choices["known people alone"].number.value == pytest.approx(alone)
     assert "unseen people alone" in choices

@@ -256,6 +256,9 @@ def test_a_walk_by_mouse_and_keyboard_edits_from_the_first_step(browser, address
         def click(what):
             for _ in range(60):  # the wheel, until it lies in the window
                 box = what.bounding_box()
+                if box is None:  # the panel is being drawn anew
+                    page.evaluate("() => new Promise(requestAnimationFrame)")
+                    continue
                 if box["y"] >= 8 and box["y"] + box["height"] <= 800:
                     break
                 mouse.move(box["x"] + box["width"] / 2, 400)
@@ -428,7 +431,7 @@ def test_an_edit_that_is_refused_says_so_beside_its_card(edits):
     page.get_by_role("radio", name="step shown").check()
     page.get_by_role("button", name="Put back to mask").click()
     notice = page.locator("#notice")
-    tab.until(lambda: "no step left" in notice.inner_text(), "the refusal")
+    tab.until(lambda: "no remaining step" in notice.inner_text(), "the refusal")
     assert beside(notice, page.locator(".fsv-panel:visible")) and in_view(notice)
     assert tab.look("page.lanes.map(run => run.id)") == [tab.plain]
     page.get_by_role("button", name="Dismiss").click()

@@ -131,7 +131,7 @@ def test_a_patch_of_one_step_leaves_other_steps_unchanged(exact, family):
         patched = model.generate(OTHER, sampler)
     np.testing.assert_array_equal(plainly.confidence[0], patched.confidence[0])
     assert not np.array_equal(plainly.confidence[1], patched.confidence[1], equal_nan=True)
-    with pytest.raises(UsageError, match="nothing of layer 0"):
+    with pytest.raises(UsageError, match="did not record layer 0"):
         fs.interventions.Patch("head", source).check(model)
 
 

@@ -102,9 +102,9 @@ def test_a_terminal_has_a_bar_and_no_lines(log, monkeypatch):
     monkeypatch.setattr(err, "_force_terminal", True)
     monkeypatch.setenv("TERM", "xterm")
     with Display("a [b] {c}", "shards", 4) as display:
-        display.update(completed=1, running={"x": 0.5}, seconds_left=30.0)
+        display.update(completed=1, running={"x": 0.5}, seconds_left=60.0)
     said = log.getvalue()
-    assert "a [b] {c}" in said and "1 of 4 shards, 30 s left" in said and "elapsed" not in said
+    assert "a [b] {c}" in said and "1 of 4 shards, 60 s left" in said and "elapsed" not in said
     assert display._thread is None
 
 

@@ -323,7 +323,7 @@ def guess_of(logits, **given):
         "masked": torch.ones(shape, dtype=torch.bool),
         "place": torch.arange(shape[1])[None],
         "noise": torch.rand(shape, generator=torch.Generator().manual_seed(0)),
-        "held": torch.zeros(shape, dtype=torch.bool),
+        "postponed": torch.zeros(shape, dtype=torch.bool),
     }
     return Guess(**base | given)
 
@@ -343,7 +343,15 @@ def test_dream_draws_positions_by_softmax_without_replacement():
         many,
         **{
             name: getattr(many, name).expand(trials, *getattr(many, name).shape[1:])
-            for name in ("token", "confidence", "logits", "masked", "in_block", "held", "place")
+            for name in (
+                "token",
+                "confidence",
+                "logits",
+                "masked",
+                "in_block",
+                "postponed",
+                "place",
+            )
         },
         noise=torch.rand((trials, 3), generator=torch.Generator().manual_seed(1)),
     )

@@ -280,7 +280,7 @@ WRONG_CALLS = {
     "model.trace('hi', ScoreOf(numpy.ones(4)))": "score returns a ndarray, expected a floating-point tensor",
     "model.trace('hi', ScoreOf(torch.ones(1, 32, dtype=int)))": "score returns torch.int64",
     "ValueOf(['a'], 'layer')(trace)": "'x' as <U1: expected numbers",
-    "ValueOf([1.0, 2.0], 'layer')(trace)": "'x' for 2 layers, and the trace has",
+    "ValueOf([1.0, 2.0], 'layer')(trace)": "'x' for 2 layers, but the trace has",
     "ValueOf([1.0], 'example')(trace)": "'x' with a dimension 'example'",
     "fs.load('pair/mdn')": "no such model: pair/mdn. Did you mean 'pair/mdm'?",
 }

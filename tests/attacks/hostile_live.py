@@ -16,7 +16,7 @@ from collections import Counter
 
 import floatscope as fs
 from floatscope.livepage.app import LivePage
-from floatscope.livepage.host import Crew
+from floatscope.livepage.host import ModelHosts
 from floatscope.livepage.notebook import loaded
 from floatscope.livepage.runs import Runs
 from floatscope.report.loopback import LoopbackServer
@@ -302,7 +302,7 @@ async def attacked(page, guarded, key, port, seeds):
 
 def attack(model, count, seed=0):
     """Outcomes by status and last event, and what failed."""
-    page = LivePage([loaded("m0", model, Crew())], Runs("attacked", most=10_000))
+    page = LivePage([loaded("m0", model, ModelHosts())], Runs("attacked", most=10_000))
     server = LoopbackServer(page, 0)  # for its guard; it is bound, and never serves
     try:
         seeds = range(seed, seed + count)

@@ -1,4 +1,4 @@
-"""Answers of a model to every question under one condition, with means and paired differences.
+"""The answers of a model to all questions under one condition, with means and paired differences.
 
 Questions that could not be asked are listed, never dropped silently.
 """
@@ -59,10 +59,10 @@ class Answers:
         intervention (str): The intervention with its settings; "" for none.
         table (pd.DataFrame): A row per question: its `id`, its `cluster` (questions about one paragraph
             share it, and their mean counts once in an interval), the right `answers`, the `prediction`,
-            which right answer it contains (`counted`; "" if none), the scores `exact_match`, `contains` and
-            `f1`. Then the `steps` taken, the `masks` offered, `prompt_tokens`, the place of the `gold`
-            passage, and whether the answer was `cut` off by its length (no end token in it; None for a
-            model without one and for a continuation). Long answers also have `rouge_l`, `distinct_4`
+            the right answer that the prediction contains (`counted`; "" if none), the scores `exact_match`,
+            `contains` and `f1`. Then the `steps` taken, the `masks` offered, `prompt_tokens`, the index of
+            the `gold` passage, and whether the answer was `cut` off by its length (no end token in it; None
+            for a model without one and for a continuation). Long answers also have `rouge_l`, `distinct_4`
             (share of distinct 4-grams), `grounded` (share of content words that occur in the given text) and
             `content_tokens`.
             A score that does not apply is None.
@@ -81,7 +81,7 @@ class Answers:
     left_out: tuple[InvalidRecord, ...] = ()
 
     def __repr__(self) -> str:
-        """Name the model and the condition; give n and the mean of the main score with its interval."""
+        """Return one line with model, condition, n, and the mean of the main score with its interval."""
         about = f"{self.model}, {self.condition.name}"
         about += f", {self.intervention}" if self.intervention else ""
         means = ""
@@ -115,7 +115,7 @@ class Answers:
         return _numbers(mean(values, bounds=SHARES, level=level, clusters=clusters))
 
     def minus(self, other: "Answers", score: str = "contains", *, level: float = 0.95) -> Interval:
-        """Return the mean score of these answers minus that of others, paired by question.
+        """Return the mean score of these answers minus that of `other`, paired by question.
 
         Args:
             other (Answers): The other answers. Only questions that were asked in both count, by their id.
@@ -143,7 +143,7 @@ class Answers:
         return describe(cut, int(self.table["masks"].iloc[0])) if doubt else ""
 
     def summary(self) -> dict[str, object]:
-        """Return one row of a table: the model, the settings, and each score with its interval."""
+        """Return a table row: model, settings, n, mean steps, cut answers, and scores with intervals."""
         line: dict[str, object] = {
             "model": self.model,
             "condition": self.condition.name,

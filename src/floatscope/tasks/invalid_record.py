@@ -10,7 +10,7 @@ _LONG = 60
 
 
 def shown(value: Any) -> str:
-    """Format a value from a file for a message, limited in length and depth."""
+    """Return the repr of a value from a file, for a message, in at most 60 characters."""
     short = reprlib.Repr()
     short.maxstring = short.maxother = short.maxlong = _LONG
     text = short.repr(value)

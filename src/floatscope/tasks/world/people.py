@@ -86,7 +86,7 @@ class World:
         known: bool = False,
         noise: Sequence[str] = (),
     ) -> Context:
-        """Return passages with questions; the level's settings describe the first question."""
+        """Draw a context: passages with questions, the first of which has the level's settings."""
         if level.noise and not noise:
             raise ValueError(
                 f"noise = {level.noise}: give `noise`, a list of natural passages, "

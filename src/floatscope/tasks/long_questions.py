@@ -7,8 +7,8 @@
 - answer: a paragraph and a question, to be answered in full sentences; gold is a short answer, which the
   model's answer must contain
 
-The texts are shipped (`long_texts`, `prose`). `seed` draws their order, and n records are
-the first n in that order.
+The texts are shipped (`long_texts`, `prose`). `seed` draws their order, and n records are the first n in
+that order.
 """
 
 from collections.abc import Callable, Iterator

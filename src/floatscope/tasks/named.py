@@ -2,8 +2,8 @@
 
     world:nine    known:nine    long:continuation
 
-`data` of a run or of `floatscope evaluate` is such a name or a file. This module also tells which
-kind of text a task asks for, before any of its records is read.
+`data` of a run or of `floatscope evaluate` is such a name or a file. This module also tells which kind of
+text a task asks for, before any of its records is read.
 """
 
 from ..untrusted import exists

@@ -1,4 +1,4 @@
-"""Passages and answers of other records, drawn in an order that depends on the texts alone.
+"""Draw passages and answers of other records, in an order that a hash of their texts determines.
 
 Candidates are ranked by a hash of (key, text). The ranking is as good as a random shuffle and does not depend
 on the order of the pool, and a larger draw contains a smaller one.

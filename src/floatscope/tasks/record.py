@@ -43,7 +43,7 @@ class Asks(StrEnum):
 
     @property
     def has_answer(self) -> bool:
-        """Whether an answer can be right or wrong; a summary and a continuation cannot."""
+        """Whether answers can be right or wrong; False for a summary and a continuation."""
         return self in (Asks.WORDS, Asks.SENTENCES)
 
 

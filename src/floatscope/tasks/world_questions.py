@@ -83,7 +83,7 @@ def world_records(
 
 
 def _mixed(mixture: Sequence[Part], n: int, seed: int, noise: Sequence[str]) -> tuple[Record, ...]:
-    """Return n questions of a mixture, its parts in random order, each part's questions in their own.
+    """Return n questions of a mixture: the seed draws the order of parts, not the order within a part.
 
     Parts are drawn in rounds, each with the number of questions that every part states. The shares are
     therefore exact in each round, and a larger number of questions begins with the questions of a smaller

@@ -21,7 +21,7 @@ from .app import Interrupted, app, err
 
 
 def _import_matplotlib_elsewhere() -> None:
-    """Import matplotlib without the settings of the working directory, which is not trusted."""
+    """Import matplotlib without the untrusted `matplotlibrc` of the working directory."""
     with TemporaryDirectory() as empty, chdir(empty):
         import matplotlib
 

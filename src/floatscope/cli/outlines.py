@@ -23,7 +23,7 @@ class Outline:
 
 
 def outlines(registry: Registry[Any]) -> dict[str, Outline]:
-    """Return the outline of every method of a kind, by its name on the command line."""
+    """Return the outlines of all methods in a registry, by their names on the command line."""
     return {name: _outline(registry, name) for name in registry}
 
 

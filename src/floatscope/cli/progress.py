@@ -89,7 +89,7 @@ class Display:
         self._draw()
 
     def line(self) -> str:
-        """Return the state as one line of plain text."""
+        """Return the progress and the elapsed and remaining time as one line of plain text."""
         parts = [part for part in (self._amount(), self._running()) if part]
         parts.append(f"{_duration(self._clock() - self._started)} elapsed")
         if time_left := self._time_left():

@@ -97,7 +97,7 @@ class TextLM(TemplateLM):
             )
 
     def _is_chat(self, text: str) -> bool:
-        """Return whether a text was made by the chat template, here or in an earlier run."""
+        """Return whether a text comes from the chat template, applied now or in an earlier run."""
         return text in self._rendered or bool(self._opening and text.startswith(self._opening))
 
     @cached_property

@@ -92,7 +92,7 @@ class ParsedRun:
         self.intervention = together(self.touched)
 
     def under(self, model: Model) -> Any:
-        """Return a context in which the run's edits are active."""
+        """Return a context manager within which the run's edits are active."""
         return nullcontext() if self.intervention is None else self.intervention(model)
 
 

@@ -154,7 +154,7 @@ def _size(path: str) -> int:
 
 
 def _sampler_fields(sampler: AnySampler) -> dict[str, Any]:
-    """Return the sampler's settings as values for the page's input fields."""
+    """Return the sampler's name and its settings, as values for the page's input fields."""
     settings = {f.name: getattr(sampler, f.name) for f in fields(sampler) if f.type in KINDS}
     return {"name": dashed(type(sampler).__name__), "settings": settings}
 

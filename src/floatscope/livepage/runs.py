@@ -72,7 +72,7 @@ class RunInfo:
         return {"v": 1, "runs": [run], "view": {}}
 
     def row(self) -> dict[str, Any]:
-        """Return the run's row in the history."""
+        """Return the run's row in the page's history, with its fields and its state."""
         names = (
             "run model name fingerprint title prompt sampler touches answer steps seconds at bytes"
         )

@@ -40,7 +40,7 @@ MEANING = {
 
 
 class Interval(NamedTuple):
-    """A mean over questions, or a difference of two means, with the ends of its interval."""
+    """A mean over questions, or a difference of two means, with the limits of its confidence interval."""
 
     mean: float
     low: float
@@ -104,7 +104,7 @@ class Answers:
         return tuple(sorted(present, key=lambda s: s not in ("contains", "rouge_l")))
 
     def mean(self, score: str = "contains", *, level: float = 0.95) -> Interval:
-        """Return a score's mean over questions (a share of 1) with the ends of its interval.
+        """Return a score's mean over questions, from 0 to 1, with the limits of its confidence interval.
 
         Args:
             score (str): Name of the score. By default "contains": 1 if the answer contains a right answer,
@@ -123,7 +123,7 @@ class Answers:
             level (float): Level of the interval; 0.95 by default.
 
         Returns:
-            The difference (of shares of 1) with the ends of its interval.
+            The difference, from −1 to 1, with the limits of its confidence interval.
         """
         tables = (self.table, other.table)
         _, places = pair(*([str(i) for i in table["id"]] for table in tables))
@@ -177,7 +177,7 @@ def evaluate(
     progress: Progress | None = None,
     keep: AnswerStore | Path | str | None = None,
 ) -> Answers:
-    """Ask a model all records under one condition, and score the answers.
+    """Ask a model the questions of all records under one condition, and score the answers.
 
     Args:
         model (Model): A loaded model.

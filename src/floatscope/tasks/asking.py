@@ -32,7 +32,7 @@ from .templates import PlainTemplate, Template, WorldTemplate
 
 
 class NothingToAsk(UsageError):
-    """Raised if every question had to be left out."""
+    """Raised if all questions were left out, so that none can be asked."""
 
 
 @dataclass(frozen=True, eq=False)

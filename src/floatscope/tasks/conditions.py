@@ -243,7 +243,7 @@ def gold_sweep(n_passages: int, positions: Iterable[int], *, seed: int = 0) -> l
 def passage_counts(
     counts: Iterable[int], *, gold: int | None = None, seed: int = 0
 ) -> list[Condition]:
-    """Return one condition per number of passages.
+    """Return one condition per number of passages, all else equal.
 
     Args:
         counts (iterable of int): Numbers of passages; 0 is closed book.
@@ -259,7 +259,7 @@ def passage_counts(
 def noise_sweep(
     n_passages: int, shares: Iterable[float], *, gold: int | None = None, seed: int = 0
 ) -> list[Condition]:
-    """Return one condition per share of noise among the distractors.
+    """Return one condition per share of noise among the distractors, all else equal.
 
     Args:
         n_passages (int): Number of passages.

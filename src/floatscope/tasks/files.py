@@ -29,7 +29,7 @@ class Item:
 
 
 def items(path: Path) -> Iterator[Item]:
-    """Yield the objects of a file in order, reading the file as they are requested."""
+    """Yield the objects of a file in order; JSON lines are read as their objects are requested."""
     with stream.opened(path) as source:
         # A file named .json may be one document on a single line.
         is_document = ".json" in path.suffixes

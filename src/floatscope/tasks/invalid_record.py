@@ -37,7 +37,7 @@ class InvalidRecord:
         return f"{self.where}: {f'field {self.field} ' if self.field else ''}{self.problem}"
 
     def error(self, *, skippable: bool = False) -> UsageError:
-        """Return the error to raise for this record.
+        """Return a UsageError with the problem of this record and its remedy.
 
         Args:
             skippable (bool): Mention `skip_bad` in the remedy; False by default.

@@ -16,7 +16,7 @@ MANY = 200  # default number of questions of the world
 
 
 def is_named(data: str) -> bool:
-    """Return whether the text is the name of a task, and not a file.
+    """Return whether `data` is the name of a task, and not of an existing file.
 
     Args:
         data (str): Such as "world:nine", "known:nine" or "long:answer". An existing file of that name takes

@@ -70,7 +70,7 @@ class Passage:
 
     @property
     def is_required(self) -> bool:
-        """Whether the question cannot be answered without this passage: it is gold or needed."""
+        """Whether the passage is necessary to answer the question: it is `gold` or `needed`."""
         return self.gold or self.needed
 
 

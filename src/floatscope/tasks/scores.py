@@ -57,7 +57,7 @@ def matched_answer(prediction: str, answers: Sequence[str]) -> str:
 
 
 def f1(prediction: str, answers: Sequence[str]) -> float:
-    """Return the harmonic mean of precision and recall over the words of prediction and answer.
+    """Return token F1, the harmonic mean of precision and recall of the prediction's words.
 
     Args:
         prediction (str): What the model answered.

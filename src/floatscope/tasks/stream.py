@@ -61,7 +61,7 @@ class Source:
 
 @contextmanager
 def opened(path: Path) -> Iterator[Source]:
-    """Open a file for reading, gzipped or not; errors in opening and in reading name the file."""
+    """Open a file for reading, gzipped or not; an error while it is opened or read names the file."""
     try:
         with opened_regular(path) as raw:
             # Detected by content, because file names may be wrong.

@@ -79,7 +79,7 @@ class PlainTemplate(Template):
 
 @dataclass(frozen=True)
 class WorldTemplate(Template):
-    """The layout on which the embedded pair was trained (`world.layout`), with the question last."""
+    """The layout on which the embedded pair was trained (`world.layout`); the question is last by default."""
 
     def _write(self, record: Record, question_first: bool) -> Prompt:
         if record.asks is not Asks.WORDS:

@@ -24,7 +24,7 @@ ATTEMPTS = 200  # draws of a value before the search for a fitting one ends
 
 @dataclass(slots=True, eq=False)
 class Entity:
-    """A person, place or thing with a name; `facts` contains the facts fixed so far."""
+    """A person, place or thing with a name; `facts` maps attributes to the values drawn so far."""
 
     kind: Kind
     name: str

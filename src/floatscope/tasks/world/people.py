@@ -69,7 +69,7 @@ class World:
     def examples(
         self, level: Level, n: int, *, seed: int = 0, known: bool = False, noise: Sequence[str] = ()
     ) -> list[Example]:
-        """Return `n` examples about unseen (or known) people, each the first question of a context."""
+        """Return `n` examples about unseen or `known` people, each the first question of its own context."""
         rng = random.Random(f"examples {self.seed} {seed} {level} {known}")
         split: lx.Split = "train" if known else "held"
         return [

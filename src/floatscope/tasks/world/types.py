@@ -121,7 +121,7 @@ class Example:
 
 @dataclass(frozen=True)
 class Level:
-    """The settings of a task. A value out of range is an error that names the setting.
+    """The settings of a task in the world; a value out of range raises an error that names the setting.
 
     Args:
         passages (int): Number of passages in the prompt; 9 by default.

@@ -21,13 +21,13 @@ from .app import Interrupted, app, err
 
 
 def _import_matplotlib_elsewhere() -> None:
-    """Import matplotlib without the settings of the working directory, which is not trusted."""
+    """Import matplotlib without the untrusted `matplotlibrc` of the working directory."""
     with TemporaryDirectory() as empty, chdir(empty):
         import matplotlib
 
 
 def main() -> None:
-    """Run the command line; report an error that a user can fix by one line and an exit code."""
+    """Run the command line; print an error that the user can fix as one line, and exit with its code."""
     # No window is opened; and `!floatscope` inherits the notebook's backend, of another environment.
     os.environ["MPLBACKEND"] = "agg"
     if os.path.lexists("matplotlibrc"):

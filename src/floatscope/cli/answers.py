@@ -1,4 +1,4 @@
-"""Print answers for `floatscope evaluate`: a table of scores, and what was left out."""
+"""Print the answers of `floatscope evaluate`: tables of scores and examples, and records left out."""
 
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
@@ -21,7 +21,7 @@ _SAID = {
 
 
 def score_table(all_answers: "list[Answers]") -> Table:
-    """Return the table of scores."""
+    """Return a table of mean scores, a row per setting, with differences from the model's first row."""
     table, name = _labelled_table(all_answers, "Answers (%)")
     hiding = any("hidden_share" in answers.table for answers in all_answers)
     main, *other_scores = (
@@ -76,7 +76,7 @@ def text_table(all_answers: "list[Answers]") -> Table | None:
 
 
 def examples_table(all_answers: "list[Answers]", count: int) -> Table:
-    """Return the first questions with gold answer, answer, whether it was cut off, and why it counts."""
+    """Return a table of the first questions: gold answers, answers, and whether each ended and is right."""
     import pandas as pd
 
     first = all_answers[0].table.head(count)
@@ -107,7 +107,10 @@ def _clipped(text: str) -> str:
 def _labelled_table(
     all_answers: "list[Answers]", title: str
 ) -> "tuple[Table, Callable[[Answers], str]]":
-    """Return a table whose first column shows the settings that differ, and the function that writes it."""
+    """Return a table with a first column of settings, and a function that writes the column's cell.
+
+    The column has the model, and those settings in which the answers differ.
+    """
     describe = {
         "model": lambda a: a.model,
         "condition": lambda a: a.condition.name,
@@ -132,7 +135,7 @@ def _hidden(answers: "Answers") -> str:
 
 
 def warn_of_cut(all_answers: "list[Answers]") -> None:
-    """Warn if most answers were cut off: their share of right answers then measures the length."""
+    """Print a warning if most answers were cut off, since the share of right answers is then unreliable."""
     from ..tasks.cut import REMEDY
 
     for answers in all_answers:
@@ -148,7 +151,7 @@ def _percent(interval: tuple[float, float, float], sign: bool = False) -> str:
 
 
 def unaskable(all_answers: "list[Answers]") -> "Iterator[InvalidRecord]":
-    """Yield the questions that could not be asked, without repeats."""
+    """Yield each question that could not be asked, once."""
     listed: set[str] = set()
     for answers in all_answers:
         for record in answers.left_out:
@@ -158,7 +161,7 @@ def unaskable(all_answers: "list[Answers]") -> "Iterator[InvalidRecord]":
 
 
 def list_left_out(bad: "list[InvalidRecord]", skip_bad: bool) -> None:
-    """Print the records that were left out."""
+    """Print the records that were left out, or, with `skip_bad`, that there are none."""
     if bad:
         err.print(f"left out {len(bad)}:")
         for record in bad:

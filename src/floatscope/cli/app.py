@@ -15,7 +15,7 @@ out, err = SafeConsole(), SafeConsole(stderr=True)
 
 
 class Interrupted(Exception):
-    """An interruption by Ctrl-C, with a message; Typer itself would print none."""
+    """Raised after Ctrl-C, with a message to print, because Typer prints none."""
 
 
 _VALUES = {"str": "TEXT", "list[str]": "TEXT", "int": "N", "float": "X", "Path": "PATH"}
@@ -23,7 +23,7 @@ _VALUES = {"str": "TEXT", "list[str]": "TEXT", "int": "N", "float": "X", "Path":
 
 class _Commands(TyperGroup):
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """Return a command whose help names the type of each option's value."""
+        """Return a command by name; its help shows the type of each option's value."""
         command = super().get_command(ctx, cmd_name)
         for option in command.params if command else []:
             if isinstance(option, TyperOption) and option.metavar is None:
@@ -44,7 +44,7 @@ class _Commands(TyperGroup):
 
 
 def _place_of(setting: str) -> str:
-    """Describe where to write a setting that is not an option."""
+    """Return a remedy: where to write a setting that is not an option; "" for an unknown setting."""
     from ..models.spec import ModelSpec
     from .engines import ENGINES
     from .outlines import common_fields
@@ -88,13 +88,13 @@ def _root(
 
 
 class WrongOption(FloatscopeError):
-    """The error for an option that is a setting of another option."""
+    """Raised for an unknown option that is in fact a setting of another option, such as --model."""
 
     exit_code = 2
 
 
 class WrongOutput(FloatscopeError):
-    """The error for a path that cannot be written. Typer would replace the message of a ValueError."""
+    """Raised for an output path that cannot be written; Typer would replace a ValueError's message."""
 
     exit_code = 2
 
@@ -103,7 +103,7 @@ _NAME, _PATH = 200, 3800  # bytes; systems allow 255 and 4,096, and partial file
 
 
 def output_path(text: str | Path) -> Path:
-    """Parse the path of an output; refuse empty paths, and paths that are too long for a file system."""
+    """Parse the path of an output; raise WrongOutput if it is empty or too long for a file system."""
     if not str(text).strip():
         raise WrongOutput(
             "--out is empty", "Name a file or a directory; `.` is the working directory."
@@ -121,7 +121,7 @@ def output_path(text: str | Path) -> Path:
 
 
 def output_option(flag: str, help: str) -> Any:
-    """Return an option for the path of an output."""
+    """Return a Typer option called `flag` for the path of an output."""
     return typer.Option(flag, parser=output_path, metavar="PATH", help=help)
 
 

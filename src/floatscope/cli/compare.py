@@ -91,7 +91,10 @@ def compare(
 
 
 def _csv(comparisons: "tuple[ClaimComparison, ...]") -> str:
-    """Write a row per claim and unit, shares as shares of 1; the mean's row is called `mean`."""
+    """Return CSV text with a row per claim and unit, and a row `mean` for a claim's mean.
+
+    Shares are from 0 to 1.
+    """
     buffer = io.StringIO()
     lines = csv.DictWriter(buffer, _COLUMNS, restval="", lineterminator="\n")
     lines.writeheader()

@@ -1,6 +1,6 @@
-"""Checks of `trace` and `evaluate` before they load a model, the cheapest first.
+"""Check the inputs of `trace` and `evaluate` before a model is loaded.
 
-The library makes the checks and writes the messages. A model that is not in a local directory (on a hub, in
+The checks and their messages are the library's. A model that is not in a local directory (on a hub, in
 a GGUF file) is checked when it is loaded.
 """
 
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 
 def spec_of(model: str, elsewhere: bool = False) -> ModelSpec:
-    """Parse a model's spec, and refuse a model that does not exist or is of an unknown family.
+    """Parse a model's spec; raise an error if the model does not exist or its family is unknown.
 
-    With `elsewhere`, the model may be a directory of another machine.
+    With `elsewhere`, the model may be a directory on another machine.
     """
     from ..models.registry import require_loadable
 
@@ -30,7 +30,7 @@ def spec_of(model: str, elsewhere: bool = False) -> ModelSpec:
 
 
 def require_interventions(texts: Iterable[str]) -> None:
-    """Refuse names of unknown interventions, before their modules are imported."""
+    """Raise UsageError for the name of an unknown intervention, without importing interventions."""
     from ..registry import INTERVENTIONS
 
     for text in texts:
@@ -39,9 +39,10 @@ def require_interventions(texts: Iterable[str]) -> None:
 
 
 def require_sampler(text: str, common: Mapping[str, Any]) -> None:
-    """Refuse a sampler that is unknown, has unknown fields, or has values that contradict each other.
+    """Raise UsageError for a sampler with an unknown name, unknown fields, or invalid values.
 
-    A text that begins with a setting is checked later, because it is for the sampler that fits the model.
+    A text that begins with a setting is checked later, because its settings apply to the model's default
+    sampler.
     """
     from ..decode.presets import sampler_of
     from ..registry import SAMPLERS
@@ -55,7 +56,10 @@ def require_sampler(text: str, common: Mapping[str, Any]) -> None:
 def require_texts(
     outline: ModelFacts, sampler: "AnySampler", prompts: Sequence[Any], added: int = 0
 ) -> None:
-    """Check that every prompt leaves room for its answer, before the first is traced."""
+    """Raise UsageError if a prompt leaves no room in the context for its answer.
+
+    `added` is the number of tokens that an intervention adds.
+    """
     from ..decode.state import check_fits
     from ..sequences.prompt import encode
 
@@ -73,7 +77,7 @@ def require_records(
     template: "Template | None",
     intervention: "Intervention | None",
 ) -> None:
-    """Check that the longest records leave room for their answers."""
+    """Raise UsageError if one of the longest records leaves no room in the context for its answer."""
     from ..tasks.asking import budget, default_template
     from ..tasks.fitting import fitting, longest
     from ..tasks.pool import Pool

@@ -12,7 +12,7 @@ ENGINES: dict[str, dict[str, Any]] = {
 
 
 def engine_of(text: str) -> tuple[str, dict[str, Any]]:
-    """Parse `--engine` into the engine's name and its settings."""
+    """Return the engine's name and its settings by name, parsed from the value of `--engine`."""
     name, *parts = (part.strip() for part in text.split(","))
     if name not in ENGINES:
         raise UsageError(

@@ -212,7 +212,10 @@ def _ticker(display: Display, before: int) -> Callable[[int, int], None]:
 def records_of(
     data: str, limit: int | None, seed: int, skip_bad: bool, split_alternatives: bool = False
 ) -> "tuple[tuple[Record, ...], tuple[InvalidRecord, ...], str]":
-    """Return the records of a file or a named task, what was left out, and a notice."""
+    """Return the records of a file or named task, its invalid records, and a notice about gold answers.
+
+    The notice counts gold answers that seem to hold several; it is "" if there are none.
+    """
     from .. import tasks
 
     if tasks.is_named(data):

@@ -1,4 +1,4 @@
-"""Parse command-line values; errors name the value."""
+"""Parse command-line values; an error message contains the value that is wrong."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -10,7 +10,7 @@ from ..trace.store import rehearse, require_free
 
 
 def texts_of(prompt: str | None, data: Path | None, limit: int | None) -> list[str]:
-    """Return the prompts from `--prompt` or from a data file."""
+    """Return the text of `--prompt`, or the `prompt` field of up to `limit` lines of a data file."""
     if (prompt is None) == (data is None):
         raise UsageError("give a prompt or a data file", "Use either --prompt or --data.")
     if prompt is not None:
@@ -37,9 +37,10 @@ def texts_of(prompt: str | None, data: Path | None, limit: int | None) -> list[s
 def common_settings(
     samplers: Sequence[str], flags: Mapping[str, int | None]
 ) -> tuple[list[str], dict[str, int | None]]:
-    """Move settings that apply to all models, such as `length`, out of the texts of samplers.
+    """Return the texts of samplers without settings that apply to all models, and these settings.
 
-    They may be given by an option or in every sampler, but not with different values.
+    `flags` holds such settings, as `length`, and the values of their options (None: not given). A setting may
+    be given by its option and in any sampler, but different values raise UsageError.
     """
     given_values: dict[str, set[int]] = {
         key: set() if flag is None else {flag} for key, flag in flags.items()
@@ -66,7 +67,10 @@ def common_settings(
 
 
 def paths_for(save: Path | None, count: int, *, single: bool, overwrite: bool) -> list[Path]:
-    """Return the path of each trace; refuse existing paths before any work is done."""
+    """Return the path for each of `count` traces, [] without `save`; raise an error for an unusable path.
+
+    An existing path is usable only with `overwrite`. With `single`, `save` is the path, else a directory.
+    """
     if save is None:
         return []
     paths = [save] if single else [save / f"{i:05d}.zarr" for i in range(count)]
@@ -80,7 +84,7 @@ def paths_for(save: Path | None, count: int, *, single: bool, overwrite: bool) -
 
 
 def measures_of(text: str | None) -> dict[str, Any]:
-    """Return the named measures, each with its default configuration."""
+    """Return the measures of a comma-separated list by name, with their default fields; {} for no list."""
     if not text:
         return {}
     from ..measures import MEASURES

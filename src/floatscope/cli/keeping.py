@@ -26,9 +26,9 @@ def keeping(
     resume: bool,
     overwrite: bool,
 ) -> "Iterator[AnswerStore | None]":
-    """Open the directory of stored answers next to the file.
+    """Open the directory of stored answers next to the file `save`; yield None without a file.
 
-    If the command ends early, print how to continue.
+    If the command ends early, print how to continue. An empty directory is removed.
     """
     if save is None:
         yield None

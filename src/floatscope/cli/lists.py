@@ -1,4 +1,4 @@
-"""Lists of measures, model families, samplers and interventions."""
+"""Commands that list measures, model families, samplers and interventions."""
 
 from collections.abc import Iterable, Mapping
 
@@ -67,7 +67,7 @@ def interventions(plugin: Plugins = None) -> None:
 
 
 def _options(outline: Outline, common: Mapping[str, str] | None = None) -> str:
-    """Write fields with their defaults; with common fields, only fields that differ from them."""
+    """Return a method's fields as "name=default, …", without fields that are equal in `common`."""
     differing = outline.fields.items() - (common or {}).items()
     return ", ".join(
         f"{name}={value}" for name, value in outline.fields.items() if (name, value) in differing

@@ -1,7 +1,7 @@
 """Read the outlines of methods from their source, so that printing a list imports no heavy modules.
 
-A method of the package is a dataclass in its own file. Its first line, its fields and their defaults are
-read as text; a method that a plugin registered is imported already and is inspected.
+A method of the package is a dataclass in its own file. The first line of its docstring, its fields and their
+defaults are parsed from that file. A method that a plugin registered is already imported and is inspected.
 """
 
 import ast
@@ -23,12 +23,12 @@ class Outline:
 
 
 def outlines(registry: Registry[Any]) -> dict[str, Outline]:
-    """Return the outline of every method of a kind, by its name on the command line."""
+    """Return the outlines of all methods in a registry, by their names on the command line."""
     return {name: _outline(registry, name) for name in registry}
 
 
 def common_fields() -> dict[str, str]:
-    """Return the fields that samplers share, with their defaults."""
+    """Return the fields that all diffusion samplers share, with their defaults as text."""
     return class_outline("floatscope.decode.samplers.base", "Sampler").fields
 
 
@@ -42,7 +42,7 @@ def _outline(registry: Registry[Any], name: str) -> Outline:
 
 
 def _of_class(cls: Any) -> Outline:
-    """Outline a class that is imported."""
+    """Return the outline of an imported class."""
     defaults = {
         f.name: "" if f.default is MISSING else str(f.default) for f in fields(cls) if f.init
     }
@@ -51,7 +51,7 @@ def _of_class(cls: Any) -> Outline:
 
 @cache
 def class_outline(module: str, name: str) -> Outline:
-    """Outline a class of the package from its file, with the fields of its base classes first."""
+    """Return the outline of a class, parsed from its module's file; fields of base classes come first."""
     body = parsed(module).body
     definition = next(node for node in body if isinstance(node, ast.ClassDef) and node.name == name)
     settings: dict[str, str] = {}
@@ -67,7 +67,7 @@ def class_outline(module: str, name: str) -> Outline:
 
 
 def _module_of(body: list[ast.stmt], module: str, name: str) -> str | None:
-    """Return the module of the package in which a base class is defined."""
+    """Return the name of the package's module that defines class `name`; None if no module does."""
     for node in body:
         if isinstance(node, ast.ClassDef) and node.name == name:
             return module
@@ -80,7 +80,7 @@ def _module_of(body: list[ast.stmt], module: str, name: str) -> str | None:
 
 
 def _default(body: list[ast.stmt], value: ast.expr) -> str:
-    """Write a default as it is typed on the command line."""
+    """Return the text of a field's default value, as it is typed on the command line."""
     if isinstance(value, ast.Constant):
         return str(value.value)
     if (

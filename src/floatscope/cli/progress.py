@@ -22,7 +22,7 @@ _NAMED = 4  # names of running parts in one line
 class Display:
     """A context manager that shows progress; `update` changes it.
 
-    The remaining time is estimated unless it is given.
+    The remaining time is estimated from the completed share, unless `update` is given `seconds_left`.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class Display:
         running: Mapping[str, float] | None = None,
         seconds_left: float | None = None,
     ) -> None:
-        """Change what is shown; `running` are the parts in progress, with the completed share of each."""
+        """Change what is shown; None keeps a value. `running` maps parts in progress to completed shares."""
         self.doing = self.doing if doing is None else doing
         self.total = self.total if total is None else total
         self.running = self.running if running is None else running
@@ -89,7 +89,7 @@ class Display:
         self._draw()
 
     def line(self) -> str:
-        """Return the state as one line of plain text."""
+        """Return the progress and the elapsed and remaining time as one line of plain text."""
         parts = [part for part in (self._amount(), self._running()) if part]
         parts.append(f"{_duration(self._clock() - self._started)} elapsed")
         if time_left := self._time_left():
@@ -133,7 +133,7 @@ class Display:
 
 
 def _wait(over: threading.Event, seconds: float) -> bool:
-    """Wait for the end, at most this many seconds; return whether the end was reached."""
+    """Wait up to `seconds` for the event `over`; return whether it is set."""
     return over.wait(seconds)
 
 

@@ -1,4 +1,4 @@
-"""`floatscope report` and `view`: turn a run directory into a page, or serve it."""
+"""`floatscope report` and `view`: write the page of a run, or serve its viewer."""
 
 import re
 from pathlib import Path
@@ -69,7 +69,7 @@ def report(
 
 
 def _parse_choices(option: str, text: str | None, choices: tuple[str, ...]) -> list[str]:
-    """Parse a list such as "csv,latex"."""
+    """Parse a list such as "csv,latex"; raise UsageError for a name that is not in `choices`."""
     names = [name.strip() for name in (text or "").split(",") if name.strip()]
     for name in names:
         if name not in choices:
@@ -81,7 +81,7 @@ _INCHES = {"in": 1.0, "": 1.0, "cm": 1 / 2.54, "mm": 1 / 25.4, "pt": 1 / 72.27}
 
 
 def inches(text: str) -> float:
-    """Parse a width: "3.3in", "8.4cm", "84mm", "240pt" (LaTeX's points), or a number of inches."""
+    """Convert a width to inches: "3.3in", "8.4cm", "84mm", "240pt" (LaTeX's points), or a number."""
     match = re.fullmatch(r"\s*(\d+\.?\d*|\.\d+)\s*(in|cm|mm|pt|)\s*", text)
     size = float(match[1]) * _INCHES[match[2]] if match else 0.0
     if not 0.5 <= size <= 40:

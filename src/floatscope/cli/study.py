@@ -255,7 +255,10 @@ def demo(
 
 
 def settings_of(options: list[str], flags: Mapping[str, Any]) -> dict[str, Any]:
-    """Parse `--set`: fields of the run without an option, and fields that only one study reads."""
+    """Return the fields that `--set` gives: fields of the run without an option, and fields of one study.
+
+    `flags` are the fields that have options of their own.
+    """
     from ..studies import Request
 
     settings: dict[str, Any] = {}
@@ -301,7 +304,7 @@ def _register(request: "Request", path: Path) -> None:
 
 
 def _run(request: "Request", directory: Path, *how: Any, **options: Any) -> None:
-    """Run and report; when interrupted, print how to continue."""
+    """Run studies and write the report; an interruption is raised again with how to continue."""
     try:
         _run_and_report(request, directory, *how, **options)
     except KeyboardInterrupt as interrupt:
@@ -386,7 +389,7 @@ def _run_and_report(
 
 
 def _default_workers(device: str | None) -> int:
-    """Return one worker per visible GPU, or one per CPU core without a GPU."""
+    """Return the default number of workers: the number of visible GPUs, or of CPU cores without a GPU."""
     if device is None or device.startswith("cuda"):
         import torch
 

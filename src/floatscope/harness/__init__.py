@@ -6,7 +6,7 @@
     python -m floatscope.harness run --model floatscope --model_args model=pair/mdm --tasks ...
 
 The harness provides the tasks, the wording of prompts and the scores. This package turns text into tokens,
-and decodes or scores it like all other code of Floatscope. It needs the extra `lm-eval`.
+and decodes or scores these with the same functions as the rest of Floatscope. It needs the extra `lm-eval`.
 """
 
 from ..errors import FloatscopeError

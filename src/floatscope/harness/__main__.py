@@ -1,4 +1,4 @@
-"""The harness's command line, with the model "floatscope" registered."""
+"""Run the harness's command line, with the model "floatscope" registered."""
 
 from lm_eval.__main__ import cli_evaluate
 

@@ -15,7 +15,7 @@ _ONLY_WHEN_WARM = ("top_p", "top_k", "min_p")  # without effect in greedy decodi
 
 @dataclass(frozen=True)
 class GenerationRequest:
-    """A task's `generation_kwargs`. None for length or temperature keeps the sampler's own."""
+    """The settings in a task's `generation_kwargs`; None keeps the sampler's length or temperature."""
 
     until: tuple[str, ...] = ()
     length: int | None = None
@@ -23,7 +23,7 @@ class GenerationRequest:
 
     @classmethod
     def from_kwargs(cls, settings: Mapping[str, Any]) -> "GenerationRequest":
-        """Read the settings as the harness does: a temperature above 0 implies `do_sample`."""
+        """Parse `generation_kwargs` as the harness does: a temperature above 0 implies `do_sample`."""
         remaining = dict(settings)
         until = remaining.pop("until", None) or ()
         lengths = [value for name in _LENGTHS if (value := remaining.pop(name, None)) is not None]
@@ -43,7 +43,10 @@ class GenerationRequest:
         )
 
     def sampler(self, base: AnySampler, occurrence: int = 0) -> AnySampler:
-        """Return the sampler with these settings; a repeated request with sampling gets a new seed."""
+        """Return `base` with these settings; if it samples, `occurrence` is added to its seed.
+
+        Repeats of a request thus get different samples.
+        """
         sampler = base if self.length is None else resized(base, self.length)
         if self.temperature is not None:
             sampler = replace(sampler, temperature=self.temperature)
@@ -52,7 +55,7 @@ class GenerationRequest:
         return sampler
 
     def text(self, model: Model, ids: Sequence[int]) -> str:
-        """Return the answer, up to the first stop string."""
+        """Return the text of an answer's token ids, up to the first stop string."""
         tokens = [i for i in ids[: self.length] if i != model.mask_id]
         text = model.text(tokens)
         ends = [end for stop in self.until if stop and (end := text.find(stop)) >= 0]
@@ -60,7 +63,7 @@ class GenerationRequest:
 
 
 def resized(sampler: AnySampler, length: int) -> AnySampler:
-    """Change the length at the same number of tokens per step, rounded up to complete blocks."""
+    """Return the sampler with another length, in whole blocks, at the same number of tokens per step."""
     if isinstance(sampler, Autoregressive):
         return replace(sampler, length=length)
     block = sampler.block_length
@@ -77,7 +80,7 @@ def resized(sampler: AnySampler, length: int) -> AnySampler:
 def sampler_from(
     model: Model, name_or_sampler: Any, options: Mapping[str, Any], seed: int
 ) -> AnySampler:
-    """Return a given sampler, or create one by name and fields; by default the one that fits the model."""
+    """Return a given sampler, or create one by name and fields; None selects the model's default."""
     options = {name: value for name, value in options.items() if value is not None}
     if isinstance(name_or_sampler, AnySampler):
         if options:

@@ -38,11 +38,11 @@ class FloatscopeLM(TextLM):
         sampler: A sampler, or its name; by default the one that fits the model.
         intervention: An intervention, active during every request (`with intervention(model)`), or its
             text as on the command line, with ";" instead of ",": "mask-columns,k=5;control=random".
-        samples: Number of masks drawn for a likelihood under a diffusion model.
-        batch_size: Prompts, or masks of one likelihood, in a forward; results do not depend on it.
-        seed: Seed of the masks, and of a sampler given by name.
+        samples: Number of random maskings of a text per likelihood under a diffusion model.
+        batch_size: Prompts, or maskings of one text, per forward; results do not depend on it.
+        seed: Seed of the maskings, and of a sampler given by name.
         check_greedy: Whether a likelihood also reports if greedy decoding yields the text.
-        truncate: Cut contexts that do not fit from the left, and report how many; False raises an error.
+        truncate: Cut contexts that do not fit from the left, and log how many; False raises an error.
         adapter, device, dtype: Options of `floatscope.load`.
         options: Fields of a sampler given by name, such as length, steps or temperature.
     """

@@ -33,7 +33,7 @@ class TextLM(TemplateLM):
         chat: bool | None = None,
         **_: Any,
     ) -> list[int]:
-        """Encode a text like a plain Prompt, with leading tokens unless it comes from the chat template."""
+        """Return token ids as for a plain Prompt; text from the chat template gets no leading tokens."""
         chat = self._is_chat(string) if chat is None else chat
         leads = not chat if add_special_tokens is None else add_special_tokens
         how = {"add_special_tokens": False, "split_special_tokens": not chat}
@@ -41,7 +41,7 @@ class TextLM(TemplateLM):
         return [*leading(self.tokenizer), *ids] if leads else ids
 
     def _encode_pair(self, context: str, continuation: str) -> tuple[list[int], list[int]]:
-        """Encode context and continuation. As in the harness, spaces between them go to the continuation."""
+        """Return the token ids of context and continuation; spaces between them go to the continuation."""
         head = context.rstrip()
         tail = context[len(head) :] + continuation
         if not head:
@@ -61,7 +61,7 @@ class TextLM(TemplateLM):
 
     @property
     def prefix_token_id(self) -> int:
-        """The token before a text that has no context."""
+        """Id of the token that precedes a text without context: the begin token, else the end token."""
         begin: int | None = self.tokenizer.bos_token_id
         return self.eot_token_id if begin is None else begin
 
@@ -97,12 +97,12 @@ class TextLM(TemplateLM):
             )
 
     def _is_chat(self, text: str) -> bool:
-        """Return whether a text was made by the chat template, here or in an earlier run."""
+        """Return whether a text comes from the chat template, applied now or in an earlier run."""
         return text in self._rendered or bool(self._opening and text.startswith(self._opening))
 
     @cached_property
     def _opening(self) -> str:
-        """The special token with which the chat template begins; "" if there is none."""
+        """Text of the special token with which the chat template begins; "" if there is none."""
         if not self.model.chat:
             return ""
         turn = [{"role": "user", "content": "a"}]

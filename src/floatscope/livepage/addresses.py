@@ -1,4 +1,7 @@
-"""Open the state in a page's address on a page with other models, which are matched by fingerprint."""
+"""Turn the state in a page's address into requests for runs on this page.
+
+Models are matched by fingerprint.
+"""
 
 import shlex
 from collections.abc import Iterable
@@ -9,9 +12,11 @@ from .messages import State, StateRun, plain
 
 
 def opened(state: State, hosts: Iterable[ModelHost]) -> dict[str, Any]:
-    """Return requests for `run`, None for models that are missing, and notices of what is missing.
+    """Return a request for each run of `state`, and notices of models that are missing.
 
-    `state` has been checked and has a value for every field that a page reads.
+    The result has the keys `runs` (requests, None where the model is missing), `state` (with a value for
+    every field that the page reads), `missing` (notices) and `waiting` (specs of models that are still
+    loading).
     """
     hosts = list(hosts)
     loaded_ids = {
@@ -34,7 +39,10 @@ def opened(state: State, hosts: Iterable[ModelHost]) -> dict[str, Any]:
 
 
 def _missing(i: int, run: StateRun) -> dict[str, Any]:
-    """Say which model a run needs, and the command that loads it. The link may be a stranger's: quote it."""
+    """Return a notice of the model that run `i` needs, with the command that loads it.
+
+    The texts in a link may come from a stranger, so they are quoted.
+    """
     fingerprint = run.fingerprint if run.fingerprint.isprintable() else ascii(run.fingerprint)
     model = run.model if run.model.isprintable() else ascii(run.model)
     named = f"{model} ({fingerprint})" if model else fingerprint

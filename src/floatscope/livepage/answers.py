@@ -1,4 +1,4 @@
-"""How the live page's server reads a request, and sends a file or a stream."""
+"""Read requests to the live page's server, and send files and streams."""
 
 import json
 from collections.abc import AsyncGenerator, Awaitable, Callable
@@ -43,7 +43,7 @@ async def _message(request: Request, kind: type[M], most: int) -> M:
 def posted(
     path: str, kind: type[M], answer: Callable[[M], Awaitable[Any]], most: int = LIMITS["body"]
 ) -> Route:
-    """Make a route that takes a message of at most so many bytes."""
+    """Return a POST route that parses a message of at most `most` bytes and passes it to `answer`."""
 
     async def read(request: Request) -> Any:
         return await answer(await _message(request, kind, most))
@@ -57,7 +57,10 @@ def download(content: bytes, kind: str, name: str) -> Response:
 
 
 class Stream(StreamingResponse):
-    """Lines as they come, until the last or until nobody listens; the generator is closed then."""
+    """A response that sends lines as they are generated, and closes the generator at its end.
+
+    It ends after the last line, or when the client disconnects.
+    """
 
     media_type = "application/x-ndjson"
 

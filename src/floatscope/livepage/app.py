@@ -1,6 +1,7 @@
-"""What the live page's server answers, path by path. Models are behind `host`, finished runs in `runs`.
+"""Define the routes of the live page's server. `host` runs the models; `runs` stores finished runs.
 
-The scenes of runs are answered as those of any source. Every answer that is not a file is JSON.
+The scenes of runs are served by `ScenePage`, as for any source. Other answers are JSON, streams of JSON
+lines, or files.
 """
 
 import asyncio
@@ -39,7 +40,7 @@ _NOTEBOOK = "http://localhost:* http://127.0.0.1:*"
 
 
 class LivePage(ScenePage):
-    """The application with its models and its runs."""
+    """The web application of the live page, with its models and its runs."""
 
     answers_half_closed = False  # a closed connection is a run that nobody wants
 
@@ -89,7 +90,7 @@ class LivePage(ScenePage):
         self.runs.close()
 
     async def _load(self) -> None:
-        """Load one model after the other, so that the first can be used while the others load."""
+        """Load the models one after another, so that the first can be used while the others load."""
         await asyncio.to_thread(scratch.sweep)
         for host in self.hosts.values():
             host.start()
@@ -139,7 +140,7 @@ class LivePage(ScenePage):
         return await asyncio.to_thread(head_difference, *traces, *where)
 
     def _two_steps(self, request: Request) -> tuple[Trace, Trace, int, int]:
-        """Return two runs and a step of each; unknown ones raise KeyError."""
+        """Return the traces of two runs and a step of each; raise KeyError for an unknown run or step."""
         params = request.path_params
         first, other = (self.runs.trace(params[name]) for name in ("one", "other"))
         for trace, step in ((first, params["step"]), (other, params["at"])):
@@ -203,20 +204,20 @@ class LivePage(ScenePage):
     def _job(
         self, kind: str, message: messages.Candidates | messages.Pattern | messages.Rank
     ) -> tuple[ModelHost, dict[str, Any]]:
-        """Return the host of a run's model, and the job that looks at one of the run's steps."""
+        """Return the host of a run's model, and the job that recomputes one of the run's steps."""
         run_info = self._trained(message.run)
         if message.step >= run_info.steps:
             raise KeyError(message.step)
         return self._host(run_info.model), {**run_info.job(), **plain(message), "kind": kind}
 
     def _trained(self, run: str) -> RunInfo:
-        """Return a run, unless its network is an untrained control, which is read and not asked."""
+        """Return a run of a trained model; raise Refused for a run of an untrained control."""
         run_info = self.runs[run]
         run_info.require_trained()
         return run_info
 
     async def _answer(self, host: ModelHost, job: dict[str, Any]) -> dict[str, Any]:
-        """Run a job without steps, and return its single answer."""
+        """Run a job that sends one answer instead of steps, and return the answer."""
         job = {**job, "prompt": prompts.settled(job["prompt"], host.layout)}
         last: Any = None
         async with aclosing(host.events(job)) as events:
@@ -235,7 +236,7 @@ class LivePage(ScenePage):
 
 @cache
 def _assets() -> dict[str, str]:
-    """Scripts and styles by their bare names, and the viewer's scripts as one."""
+    """Return scripts and styles by file name; `viewer.bundle.js` joins the viewer's scripts."""
     folders = [files(room).joinpath("assets") for room in (embed.__package__, __package__)]
     named = {file.name: file for folder in folders for file in folder.iterdir()}
     texts = {

@@ -1,6 +1,6 @@
-"""Turn a request into what the model takes: a sampler, a prompt and edits that fit it.
+"""Convert a request to a sampler, a prompt and edits that fit the model.
 
-What cannot work is refused here, before anything runs.
+A request that cannot work raises an error here, before a forward runs.
 """
 
 from collections.abc import Mapping
@@ -37,7 +37,7 @@ LENGTH = 16  # offered first: a page shows it well, and the pair answers in fewe
 
 
 def sampler_of(model: Model, message: Mapping[str, Any] | None) -> AnySampler:
-    """Return a sampler that fits the model, within the page's limits."""
+    """Return the requested sampler (None: the default), checked against model and page limits."""
     if message is None:
         message = {"name": default_name(model), "settings": {"length": LENGTH}}
     name = message["name"]
@@ -68,7 +68,7 @@ def sampler_of(model: Model, message: Mapping[str, Any] | None) -> AnySampler:
 
 
 class ParsedRun:
-    """A run's prompt, sampler and edits, as the model takes them."""
+    """The prompt, sampler and edits of a requested run, converted to the library's types."""
 
     def __init__(self, model: Model, job: Mapping[str, Any]) -> None:
         self.prompt = prompt_of(job["prompt"])
@@ -92,12 +92,12 @@ class ParsedRun:
         self.intervention = together(self.touched)
 
     def under(self, model: Model) -> Any:
-        """Return a context in which the run's edits are active."""
+        """Return a context manager within which the run's edits are active."""
         return nullcontext() if self.intervention is None else self.intervention(model)
 
 
 def _check_size(model: Model, steps: int, size: int) -> None:
-    """Refuse a run whose trace would not fit into memory, where it stays until it is saved."""
+    """Raise UsageError if the run's trace, which is held in memory until it is saved, would be too large."""
     takes = 4 * steps * _GROUPS * model.n_layers * model.n_heads * size
     if takes > LIMITS["trace_bytes"]:
         raise UsageError(

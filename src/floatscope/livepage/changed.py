@@ -1,7 +1,8 @@
 """Compare two runs of one prompt from their traces: tokens, order, answer, attention.
 
-Attention is compared as the traces hold it, in float32, before anything is rounded for the page. The
-distance of two heads at a step is ½ Σ |share − share'| over keys, between 0 and 1.
+Attention is compared as the traces store it, in float32, before it is rounded for the page. The distance of
+a head's attention in two runs at a step is ½ Σ |share − share'| over keys, from 0 to 1, where `share` is the
+share of attention that a key receives.
 """
 
 from typing import Any
@@ -16,7 +17,7 @@ from ..trace import Trace
 
 
 def changed(before: Trace, after: Trace, run: str, step: int) -> dict[str, Any]:
-    """Compare `after` with `before`, which is called `run`; attention is compared from `step` on."""
+    """Return what differs in `after` from `before`, the trace of run `run`; attention from `step` on."""
     start = int(before.info["prompt_length"])
     was, canvas_after = before.canvas.values, after.canvas.values
     _require_one_prompt(before, after)
@@ -50,11 +51,11 @@ def changed(before: Trace, after: Trace, run: str, step: int) -> dict[str, Any]:
 
 
 def attention_at(before: Trace, after: Trace, step: int, other: int) -> dict[str, Any]:
-    """Compare the attention of `before` at a step with that of `after` at another.
+    """Compare the attention of `before` at `step` with that of `after` at `other`.
 
-    `difference` is the share in `after` minus that in `before`, for every layer and, in the last row, for
-    the mean over layers; heads are averaged. Models of different sizes have the last row alone, and no
-    distance.
+    In the result, `difference` is each key's share in `after` minus its share in `before`, averaged over
+    heads: a row per layer, and in the last row the mean over layers. Models of different sizes have the last
+    row alone, and no distance.
     """
     _require_one_prompt(before, after)
     shares = _shares(before, step), _shares(after, other)
@@ -78,7 +79,7 @@ def attention_at(before: Trace, after: Trace, step: int, other: int) -> dict[str
 def head_difference(
     before: Trace, after: Trace, step: int, other: int, layer: int, head: int
 ) -> dict[str, Any]:
-    """Return one head's share in `after` at a step minus that in `before`."""
+    """Return a head's share per key in `after` at step `other`, minus its share in `before` at `step`."""
     _require_one_prompt(before, after)
     was, share_after = (
         _shares(*position)[layer, head] for position in ((before, step), (after, other))
@@ -105,7 +106,7 @@ def _at(words: list[str], position: int) -> str:
 
 
 def _order(trace: Trace, size: int) -> list[int | None]:
-    """Return the step at which each position was last revealed."""
+    """Return the step at which each position was last revealed; None if it never was."""
     last: list[int | None] = [None] * size
     for step, row in enumerate(trace.change.values):
         for position in np.flatnonzero(row == Change.REVEAL):
@@ -114,7 +115,7 @@ def _order(trace: Trace, size: int) -> list[int | None]:
 
 
 def _first(was: np.ndarray, now: np.ndarray) -> int | None:
-    """Return the first step at which the canvases differ."""
+    """Return the first step at which the canvases differ; None if they are equal."""
     size = max(was.shape[1], now.shape[1])
     for step in range(min(len(was), len(now))):
         if (_wide(was[step], size) != _wide(now[step], size)).any():
@@ -123,7 +124,10 @@ def _first(was: np.ndarray, now: np.ndarray) -> int | None:
 
 
 def _attention(before: Trace, after: Trace, step: int) -> dict[str, Any] | None:
-    """Return the distance at every step that both runs have, and the largest change of a key's share."""
+    """Return the mean distance at each common step, and the largest change of a key's share.
+
+    Return None if the models differ in size, or if there is no common step from `step` on.
+    """
     shapes = [trace.data["column_sum"].shape[2:4] for trace in (before, after)]
     common = range(step, min(before.n_steps, after.n_steps))
     if shapes[0] != shapes[1] or not len(common):
@@ -143,18 +147,18 @@ def _attention(before: Trace, after: Trace, step: int) -> dict[str, Any] | None:
 
 
 def _resolution(*traces: Trace) -> float:
-    """Return the distance that rounding alone may give: shares sum to 1, each as exact as it is stored."""
+    """Return the largest distance that rounding can cause: the coarser epsilon of the stored dtypes."""
     return max(float(np.finfo(trace.data["column_sum"].dtype).eps) for trace in traces)
 
 
 def _shares(trace: Trace, step: int) -> Float[np.ndarray, "layer head key"]:
-    """Return the share of every key at a step; 0 where a key is not there yet."""
+    """Return the share of attention per key at a step; 0 for a key that does not exist yet."""
     mass = Trace(trace.data.isel(step=[step])).mass.transpose("step", "layer", "head", "key")
     return np.nan_to_num(mass[0].values)
 
 
 def _aligned(*shares: np.ndarray) -> list[np.ndarray]:
-    """Pad the last dimension to the longest."""
+    """Pad the last dimension of every array with zeros to the same size."""
     size = max(share.shape[-1] for share in shares)
     return [
         np.pad(share, [(0, 0)] * (share.ndim - 1) + [(0, size - share.shape[-1])])

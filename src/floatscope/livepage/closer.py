@@ -1,8 +1,8 @@
 """Recompute one step of a run: candidates for a position, layer by layer, and complete attention patterns.
 
-None of this is stored in a trace. A step of a run without edits is one forward over its canvas. With edits,
-the decoding is repeated up to that step without recording: the effect of an intervention on earlier rows is
-in the cache of a causal model, and a single forward would not reproduce it.
+Traces do not store these values. A step of a run without edits is recomputed by one forward over its canvas.
+A run with edits is decoded again up to that step, without recording: in a causal model, the cache holds the
+effect of an intervention on earlier rows, which a single forward would not reproduce.
 """
 
 from collections.abc import Callable, Iterator
@@ -32,7 +32,7 @@ class _StepReached(Exception):
 
 
 class Step:
-    """One step of a finished run, to be computed again."""
+    """One step of a finished run, which can be recomputed."""
 
     def __init__(self, model: Model, parsed: ParsedRun, path: str, step: int) -> None:
         self.model, self.asked, self.step = model, parsed, step
@@ -48,7 +48,11 @@ class Step:
 
     @torch.inference_mode()
     def rerun_step(self, around: "Callable[[State | None], Any]") -> None:
-        """Run the step's forward inside `around(state)`; a causal model with edits repeats earlier steps."""
+        """Run the step's forward inside `around(state)`; a run with edits is first decoded up to the step.
+
+        Without edits, `state` is None. With edits, `around` is also entered at earlier steps whose rows are
+        cached.
+        """
         model = self.model
         if self.asked.intervention is None:
             last = torch.tensor([len(self.ids) - 1], device=model.device)
@@ -88,7 +92,7 @@ class _StopAtStep(Watcher):
 
 @torch.inference_mode()
 def candidates(step: Step, position: int, top: int) -> dict[str, Any]:
-    """Return the most likely tokens of a position at a step, and their probability at each layer's output."""
+    """Return the `top` most likely tokens of a position at a step, with their probability at each layer."""
     model, size = step.model, len(step.ids)
     last = size if model.is_diffusion else size + 1  # a causal model predicts the next one
     if not step.prompt_length <= position < last:
@@ -127,7 +131,7 @@ def candidates(step: Step, position: int, top: int) -> dict[str, Any]:
 
 
 def _readings(step: Step, row: int) -> list[Float[Tensor, " v"]]:
-    """Return what each layer's output predicts at a row; for the last layer, the model's prediction."""
+    """Return token probabilities at a row, read from each layer's output; the last are the model's."""
     model = step.model
     readout = parts.readout(model.net)
     rows: list[Tensor] = []
@@ -167,7 +171,7 @@ def _readings(step: Step, row: int) -> list[Float[Tensor, " v"]]:
 
 
 def pattern(step: Step, layer: int, head: int, position: int | None) -> dict[str, Any]:
-    """Return the complete matrix of a head at a step, or the row that predicts a position."""
+    """Return a head's attention matrix at a step, or only its row that predicts `position`."""
     model, size = step.model, len(step.ids)
     for kind, number, count in (("layer", layer, model.n_layers), ("head", head, model.n_heads)):
         if number >= count:

@@ -1,4 +1,4 @@
-"""Compare a run with its model's untrained control: permuted weights, each head as sharp as the trained one.
+"""Trace the untrained control of a run's model: its weights permuted, its heads as sharp as trained ones.
 
 The control of a bidirectional diffusion model reads the canvases of the run, so that both networks see the
 same tokens at every step. Any other control decodes the prompt itself.
@@ -29,7 +29,7 @@ _controls: WeakKeyDictionary[nn.Module, Model] = WeakKeyDictionary()
 
 
 def control_of(model: Model) -> Model:
-    """Return the model with permuted weights, which is made once."""
+    """Return a copy of the model with permuted weights; later calls return the same copy."""
     if model.net not in _controls:
         net, name = permuted.copied(model.net, _SEED), permuted.named(model.name, _SEED)
         _controls[model.net] = replace(model, net=net, name=name)
@@ -37,7 +37,7 @@ def control_of(model: Model) -> Model:
 
 
 def controlled(model: Model, trace: Trace, prompt: Encoded, sampler: AnySampler) -> Trace:
-    """Return a trace of the control: of the run's canvases, or of a decoding of its own."""
+    """Return a trace of the model's control on the run's canvases, or on its own decoding of the prompt."""
     control = control_of(model)
     with sharpened(control, match_sharpness(control, model, *_texts(model, trace))):
         if _reads_canvases(model):
@@ -53,7 +53,10 @@ def _reads_canvases(model: Model) -> bool:
 def _texts(
     model: Model, trace: Trace
 ) -> tuple[Int[Tensor, "n size"], Bool[Tensor, "n size"] | None]:
-    """Return canvases of the run, and the rows that predict their masks; else the finished text alone."""
+    """Return canvases of the run, with a mask of the rows that predict masked positions.
+
+    For a model whose control decodes the prompt itself, return the final text and None.
+    """
     canvas = trace.canvas.values
     if not _reads_canvases(model):
         ids = canvas[-1][canvas[-1] >= 0]

@@ -1,4 +1,4 @@
-"""Runs to take away: a trace as one file, several runs as one offline page, a run as lines of Python."""
+"""Export runs: a trace as a zip file, several runs as one offline page, a run as Python code."""
 
 import html
 import io
@@ -20,7 +20,7 @@ _BUDGET = 3_000_000  # characters of a run on an exported page
 
 
 def zipped(store: Path) -> bytes:
-    """Return a store as one zip file without further compression, because its arrays are compressed."""
+    """Return a trace's store as a zip file, without compression, because its arrays are compressed."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
         for file in sorted(store.rglob("*")):
@@ -32,9 +32,9 @@ def zipped(store: Path) -> bytes:
 def exported(
     traces: Sequence[Trace], names: Sequence[str], edits: Sequence[Sequence[str]], title: str
 ) -> str:
-    """Return one offline page with the viewer; runs of one prompt are shown side by side.
+    """Return the HTML of an offline page with the viewer; runs of one prompt are shown side by side.
 
-    Below the viewer stand the edits of every run, and what changed between the first two.
+    Below the viewer, the page lists the edits of every run, and what changed between the first two runs.
     """
     scenes = []
     for trace, name in zip(traces, names, strict=True):
@@ -57,7 +57,7 @@ def _listed_edits(names: Sequence[str], edits: Sequence[Sequence[str]]) -> str:
 
 
 def _what_changed(traces: Sequence[Trace], names: Sequence[str]) -> str:
-    """Write the comparison of the first two runs as HTML; "" if they have different prompts."""
+    """Return a comparison of the first two runs as HTML; "" if they have different prompts."""
     try:
         comparison = changed(traces[0], traces[1], names[0], 0)
     except UsageError:
@@ -100,9 +100,9 @@ def _percent(distance: float, resolution: float) -> str:
 
 
 def code_of(run: RunInfo) -> str:
-    """The lines that repeat a run: prompt, sampler and touches, as they were.
+    """Return Python code that repeats a run with the same prompt, sampler and edits.
 
-    They run as given where the package and the model are: `trace` is the run's."""
+    The code needs the package and the model; its variable `trace` equals the trace of the run."""
     options = {key: value for key, value in run.options.items() if key in ("device", "dtype")}
     loading = "".join(f", {key}={value!r}" for key, value in options.items() if value is not None)
     lines = ["import floatscope as fs"]

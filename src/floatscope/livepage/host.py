@@ -1,8 +1,8 @@
 """Run a model's worker for the server: queue jobs, pass on events, and replace a worker that dies.
 
-One job runs at a time; the others wait in a queue and are told their place. A job that nobody waits for is
-ended between two steps, and the next one starts after that. A worker that dies, or sends nothing for too
-long, is replaced, and its job is answered with an error.
+One job runs at a time; the others wait in a queue, and their clients are told the place. A job whose client
+has disconnected is ended between two steps; then the next job starts. A worker that dies, or sends nothing
+for `STALL` seconds, is replaced, and its job is answered with an error.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ Event = dict[str, Any] | bytes  # a step goes through as it came
 
 
 class ModelHosts:
-    """The models of one page, which share a machine."""
+    """The models of one page that run a job now; each is told how many share the machine's cores."""
 
     def __init__(self) -> None:
         self.busy: set[ModelHost] = set()
@@ -46,11 +46,11 @@ class ModelHosts:
 
 
 class _Ticket:
-    """A place in the queue."""
+    """A job's place in the queue."""
 
 
 class ModelHost:
-    """One model, in its own process unless `make_worker` returns another kind of worker."""
+    """The host of one model, whose worker is a process unless `make_worker` returns another kind."""
 
     def __init__(
         self,
@@ -75,13 +75,13 @@ class ModelHost:
         self._worker: Child | None = None
 
     def about(self) -> dict[str, Any]:
-        """Return what the page shows of the model."""
+        """Return the model's state, queue length, error and facts, as the page shows them."""
         status = {"id": self.id, "spec": self.spec, "state": self.state, "queue": len(self._line)}
         return {**status, **self.error, **self.facts}
 
     @property
     def layout(self) -> str:
-        """The prompt layout of the model."""
+        """The model's layout of questions: "world" or "plain"."""
         return str(self.facts.get("layout") or layout_of(self.spec))
 
     # The process
@@ -115,7 +115,7 @@ class ModelHost:
         self._notify()
 
     def _ended(self, child: Child) -> None:
-        """Handle the end of the pipe: the process is dead, or about to be."""
+        """Handle the end of the pipe, which means that the process is dead or about to end."""
         if child is not self._worker or self.state == "failed":
             return
         code = child.wait()
@@ -128,7 +128,7 @@ class ModelHost:
         self._lost(why)
 
     def _lost(self, why: str) -> None:
-        """Answer the worker's job with an error, and start another process."""
+        """Answer the lost worker's job with the error `why`, and start another worker."""
         remedy = (
             "Another one is being started: run it again. If this repeats, memory may be short: lower the "
             "length, use fewer passages, or a smaller model."
@@ -152,7 +152,7 @@ class ModelHost:
         changed.set()
 
     async def events(self, job: dict[str, Any]) -> AsyncGenerator[Event, None]:
-        """Yield a job's events, from its place in the queue to the last. Closing the generator ends it."""
+        """Yield a job's places in the queue, then its worker's events. Closing the generator ends the job."""
         if len(self._line) > LIMITS["queue"]:
             raise Refused(
                 429,
@@ -192,7 +192,7 @@ class ModelHost:
                 self._leave(ticket)
 
     async def next_message(self) -> bytes:
-        """Wait for a message of the worker; raise TimeoutError if it hangs."""
+        """Return the worker's next message; raise TimeoutError if none arrives within `STALL` seconds."""
         return await asyncio.wait_for(self._inbox.get(), STALL)
 
     async def _heard_of(self, number: int) -> AsyncGenerator[Event, None]:

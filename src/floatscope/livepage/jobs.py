@@ -1,7 +1,7 @@
-"""The jobs of a worker: a run, the tokens of a prompt, details of a step.
+"""The jobs of a worker: decode a run, tokenise a prompt, recompute a step, rank heads, trace a control.
 
-Each is a function of the model, the job as `messages` has checked it, and `tell`, which sends an event and
-may raise. It returns the last event.
+Each job is a function of the model, of its description (checked by `messages`), and of `tell`, which sends an
+event and raises an exception if the job is cancelled. The function returns the last event.
 """
 
 import time
@@ -37,13 +37,13 @@ Tell = Callable[[dict[str, Any]], None]
 
 
 def share_cores(models: int | None) -> None:
-    """Use as many threads as this model's share: threads that compete for a core wait for each other."""
+    """Set torch's threads to this model's share of the cores, where `models` models run; None: no change."""
     if models is not None:
         torch.set_num_threads(max(1, _THREADS // max(1, models)))
 
 
 def facts(model: Model, layout: str) -> dict[str, Any]:
-    """Return what a page needs to know of a loaded model; refuse a model that it cannot show."""
+    """Return the facts of a loaded model for the page; raise ModelError if the viewer cannot show it."""
     if any(reach is not None for reach in model.reaches):
         raise ModelError(
             f"{model.name} has layers that see a window, and the viewer has one level of chance for all",
@@ -72,7 +72,7 @@ def facts(model: Model, layout: str) -> dict[str, Any]:
 
 
 def generate_once(model: Model) -> None:
-    """Decode once, so that the first run does not wait for what the first forward prepares."""
+    """Decode one token, so that the first run does not wait for the set-up of the first forward."""
     sampler = sampler_of(model, {"name": default_name(model), "settings": {"length": 1}})
     prompt = Encoded((0,) * 8, ("prompt",) * 8)
     with (
@@ -110,7 +110,7 @@ def _sampler(name: str, model: Model) -> dict[str, Any]:
 
 
 def run(model: Model, job: Job, tell: Tell) -> dict[str, Any]:
-    """Decode, sending an event per step, and save the trace at the job's path."""
+    """Decode a prompt, send an event per step, save the trace at the job's path, and return a summary."""
     parsed = ParsedRun(model, job)
     sampler = parsed.sampler
     with parsed.under(model), attention_hook.lock_network(model.net):
@@ -149,12 +149,12 @@ def run(model: Model, job: Job, tell: Tell) -> dict[str, Any]:
 
 
 def _size(path: str) -> int:
-    """Return the size of a store on disk."""
+    """Return the size of a store on disk, in bytes."""
     return sum(file.stat().st_size for file in Path(path).rglob("*") if file.is_file())
 
 
 def _sampler_fields(sampler: AnySampler) -> dict[str, Any]:
-    """Return the sampler's settings as values for the page's input fields."""
+    """Return the sampler's name and its settings, as values for the page's input fields."""
     settings = {f.name: getattr(sampler, f.name) for f in fields(sampler) if f.type in KINDS}
     return {"name": dashed(type(sampler).__name__), "settings": settings}
 
@@ -173,7 +173,7 @@ def _code(sampler: AnySampler, edits: list[AppliedEdit]) -> dict[str, Any]:
 
 
 def tokens(model: Model, job: Job, tell: Tell) -> dict[str, Any]:
-    """Return the tokens of a prompt."""
+    """Return the tokens of a prompt with their regions, and whether it fits into the context."""
     encoded = model.encode(prompt_of(job["prompt"]))
     size = len(encoded.ids)
     return {
@@ -188,19 +188,19 @@ def tokens(model: Model, job: Job, tell: Tell) -> dict[str, Any]:
 
 
 def candidates(model: Model, job: Job, tell: Tell) -> dict[str, Any]:
-    """Return the candidates for a position at a step of a run."""
+    """Return the most likely tokens for a position at a step of a run."""
     step = closer.Step(model, ParsedRun(model, job), job["path"], job["step"])
     return {"event": "answer", **closer.candidates(step, job["position"], job["top"])}
 
 
 def pattern(model: Model, job: Job, tell: Tell) -> dict[str, Any]:
-    """Return a head's pattern at a step of a run."""
+    """Return a head's attention pattern at a step of a run."""
     step = closer.Step(model, ParsedRun(model, job), job["path"], job["step"])
     return {"event": "answer", **closer.pattern(step, job["layer"], job["head"], job.get("row"))}
 
 
 def rank(model: Model, job: Job, tell: Tell) -> dict[str, Any]:
-    """Return layers and heads by their effect on a token; tell how many layers are done."""
+    """Return layers and heads, sorted by their effect on a token; send an event per layer."""
     ParsedRun(model, job)
 
     def progress(done: int, of: int) -> None:
@@ -213,7 +213,7 @@ def rank(model: Model, job: Job, tell: Tell) -> dict[str, Any]:
 
 
 def control(model: Model, job: Job, tell: Tell) -> dict[str, Any]:
-    """Trace a run's canvases in the untrained control of the model, and save that at the path `to`."""
+    """Trace the untrained control for a run, save the trace at path `to`, and return a summary."""
     parsed = ParsedRun(model, job)
     if parsed.touched:
         raise UsageError(

@@ -1,7 +1,7 @@
 """Messages that a page may send, checked before anything else reads them: shapes, types and sizes.
 
-They are pydantic models with limits; nothing runs here. What depends on a model (its layers, its context,
-its samplers) is checked where the model is.
+The messages are pydantic models with limits; nothing runs here. Values that depend on a model (its layers,
+its context, its samplers) are checked by its worker.
 """
 
 from typing import Annotated, Any, Literal
@@ -32,13 +32,13 @@ _Value = StrictInt | StrictFloat | StrictBool | Annotated[StrictStr, Field(max_l
 
 
 class Message(BaseModel):
-    """Base class: unknown fields are refused, and no value is converted to another type."""
+    """Base class of messages, which rejects unknown fields and converts no value to another type."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 class Prompt(Message):
-    """Plain text, or a question with passages."""
+    """A prompt: plain text, or a question with passages."""
 
     text: _Text | None = None
     question: _Text | None = None
@@ -118,7 +118,7 @@ Touches = Annotated[list[Touch], Field(max_length=LIMITS["touches"])]
 
 
 class BranchOrigin(Message):
-    """The run that a branch leaves, and which of its edits (by index) the branch does not keep."""
+    """The run and step from which a branch starts, and the indices of the run's edits that it drops."""
 
     run: _RUN
     step: _Index
@@ -172,7 +172,7 @@ class Pattern(Message):
 
 
 class Rank(Message):
-    """Which layers and heads matter for the token at a position, at a step of a run."""
+    """A request to rank layers and heads by their effect on a position's token, at a step of a run."""
 
     run: _RUN
     step: _Index
@@ -214,7 +214,7 @@ class StateRun(Message):
 
 
 class View(Message):
-    """What the viewer shows of the runs; options that are left out do not change."""
+    """The viewer's selection and options; the viewer keeps its value of an option that is None."""
 
     step: _Index | None = None
     layer: _Choice | None = None
@@ -228,7 +228,7 @@ class View(Message):
 
 
 class State(Message):
-    """The state in an address: enough to show the same on another machine with the same model."""
+    """The state in a page's address: all that another machine with the same models needs to show it."""
 
     v: Literal[1]
     runs: Annotated[list[StateRun], Field(min_length=1, max_length=LIMITS["state_runs"])]
@@ -244,5 +244,5 @@ class State(Message):
 
 
 def plain(message: Message) -> dict[str, Any]:
-    """Return a message as JSON, without fields that were not given."""
+    """Return a message as a dict of JSON values, without fields that are None."""
     return message.model_dump(mode="json", by_alias=True, exclude_none=True)

@@ -1,4 +1,4 @@
-"""`fs.live(model)`: the live page in a notebook's cell, with the model that is loaded there.
+"""`fs.live(model)`: the live page in a notebook's cell, with models that the notebook has loaded.
 
 The server and the model run in threads of this process: a run that hangs cannot be ended without ending the
 notebook. Calls of the model in other cells wait while the page uses it, and the page waits for them.
@@ -19,7 +19,7 @@ from .worker import worker_thread
 
 
 class Live:
-    """A live page, which a notebook displays. `close()` ends it."""
+    """A running live page, which a notebook displays in a frame. `close()` ends the server."""
 
     def __init__(self, server: LoopbackServer, height: int) -> None:
         self._server, self.url, self.height = server, server.url, height
@@ -77,7 +77,7 @@ def live(*models: Any, port: int = 0, height: int = 900) -> Live:
 
 
 def loaded(model_id: str, model: Any, crew: ModelHosts) -> ModelHost:
-    """Return a host for a model of this process."""
+    """Return a host that runs jobs of a loaded model in a thread of this process."""
     layout = WORLD if model.name in PAIR else PLAIN
     return ModelHost(
         model_id, str(model.name), {}, crew=crew, make_worker=lambda: worker_thread(model, layout)

@@ -1,4 +1,4 @@
-"""Turn a page's prompt into a Prompt, and into the Python code that makes the same one. No model, no torch.
+"""Convert a prompt of the page to a Prompt, or to Python code that creates it, without a model or torch.
 
 The embedded pair was trained on one layout of questions (`tasks.world.layout`) and is asked in it; any other
 model is asked with the layout of `Prompt.rag`.
@@ -22,12 +22,15 @@ AUTO, PLAIN, WORLD = "auto", "plain", "world"
 
 
 def layout_of(spec: str) -> str:
-    """Return the layout in which a model is asked questions, by the model's spec."""
+    """Return the layout of questions for a model's spec: "world" for the embedded pair, else "plain"."""
     return WORLD if ModelSpec.from_value(spec).where in PAIR else PLAIN
 
 
 def settled(prompt: Mapping[str, Any], layout: str) -> dict[str, Any]:
-    """Return the prompt with its layout, where `auto` is replaced by the model's own."""
+    """Return the prompt message with "auto" replaced by a layout; plain text loses the field `layout`.
+
+    `layout` is the model's own; a prompt with an instruction or a chat form always becomes "plain".
+    """
     if prompt.get("text") is not None:
         return {key: value for key, value in prompt.items() if key != "layout"}
     chosen = prompt.get("layout", AUTO)
@@ -38,7 +41,7 @@ def settled(prompt: Mapping[str, Any], layout: str) -> dict[str, Any]:
 
 
 def prompt_of(message: Mapping[str, Any]) -> Prompt:
-    """Return the Prompt of a message whose layout is settled."""
+    """Convert a prompt message that `settled` returned to a Prompt."""
     chat = message.get("chat")
     if message.get("text") is not None:
         return Prompt.plain(message["text"], chat=chat)
@@ -59,7 +62,7 @@ def prompt_of(message: Mapping[str, Any]) -> Prompt:
 
 
 def code_of(message: Mapping[str, Any]) -> str:
-    """Write the lines of Python that make the prompt, with `fs` imported."""
+    """Return Python code that creates the prompt, after `import floatscope as fs`."""
     chat = message.get("chat")
     last = "" if chat is None else f", chat={chat}"
     if message.get("text") is not None:

@@ -1,8 +1,8 @@
-"""Rank layers and heads by what they do for one token: each is ablated at one step, many in one forward.
+"""Rank layers and heads by their effect on one token: each is ablated at one step, many per forward.
 
 The effect is how much the log-probability of the token falls, in nats, when the output of a head (or of
-all heads of a layer) is set to zero at that step alone. The model's own distribution counts, before
-temperature and guidance, and the mask is never predicted.
+all heads of a layer) is set to zero at that step alone. Probabilities are the model's own, before
+temperature and guidance, and the mask token has probability 0.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -29,7 +29,7 @@ def ranked(
     position: int,
     progress: Callable[[int, int], None],
 ) -> dict[str, Any]:
-    """Return layers and heads with their effect on the token that a position has in the end, strongest first.
+    """Return layers and heads with their effect on the final token of a position, strongest first.
 
     Args:
         model (Model): The model of the run.
@@ -37,7 +37,7 @@ def ranked(
         touches: The run's edits.
         step: The step whose forward is repeated.
         position: A position of the answer.
-        progress: Called with the number of layers done, and of all; may raise.
+        progress: Called with (layers done, layers in all); may raise an exception to end the ranking.
     """
     if model.block is not None:
         raise UsageError(
@@ -85,7 +85,10 @@ def ranked(
 
 
 def _always_ablated(model: Model, touches: Sequence[Mapping[str, Any]], step: int) -> Heads:
-    """Return the heads that the run's own edits ablate at the step; refuse edits that act otherwise."""
+    """Return the (layer, head) pairs that the run's edits ablate at `step`.
+
+    Raise UsageError for an edit of attention that one forward with ablated heads does not reproduce.
+    """
     heads: Heads = []
     for touch in touches:
         if touch["kind"] in ("force", "remask") or touch["step"] > step:

@@ -22,9 +22,9 @@ from .runs import RunInfo, Runs, without_text
 
 
 def wanted_of(message: messages.Run, runs: Runs) -> dict[str, Any]:
-    """Complete a request: a branch takes model, prompt, sampler and earlier edits from its origin.
+    """Return a complete request: a branch takes model, prompt, sampler and edits from its origin.
 
-    Unknown runs and steps raise KeyError.
+    An unknown run or step raises KeyError.
     """
     request = plain(message)
     if message.origin is None:
@@ -58,7 +58,7 @@ def difference(runs: Runs, run: str, origin: str, step: int) -> dict[str, Any]:
 async def streamed(
     host: ModelHost, runs: Runs, request: dict[str, Any]
 ) -> AsyncGenerator[bytes, None]:
-    """Yield the lines of a run. Closing the generator ends the run."""
+    """Run a request and yield its events as JSON lines. Closing the generator ends the run."""
     run, path = runs.new()
     prompt = settled(request["prompt"], host.layout)
     touches, origin = request.get("touches", []), request.get("from")
@@ -87,7 +87,7 @@ async def streamed(
 
 
 async def progressed(host: ModelHost, job: dict[str, Any]) -> AsyncGenerator[bytes, None]:
-    """Yield the events of a job that tells its progress. Closing the generator ends the job."""
+    """Run a job and yield its progress events as JSON lines. Closing the generator ends the job."""
     try:
         async with aclosing(
             host.events({**job, "prompt": settled(job["prompt"], host.layout)})
@@ -102,7 +102,7 @@ async def progressed(host: ModelHost, job: dict[str, Any]) -> AsyncGenerator[byt
 async def controlled(
     hosts: Mapping[str, ModelHost], runs: Runs, origin: RunInfo
 ) -> AsyncGenerator[bytes, None]:
-    """Yield the events of reading a run with its model's untrained control, which is kept as a run."""
+    """Trace the untrained control for a run, yield the events as JSON lines, and store the trace as a run."""
     host, (run, path) = hosts[origin.model], runs.new()
     job = {**origin.job(), "kind": "control", "to": str(path)}
     async with aclosing(progressed(host, job)) as lines:
@@ -127,7 +127,7 @@ async def controlled(
 async def _kept(
     host: ModelHost, runs: Runs, path: Path, started: dict[str, Any], done: dict[str, Any]
 ) -> dict[str, Any]:
-    """Store a finished run, and return the event for the page."""
+    """Store a finished run, and return fields to add to its last event for the page."""
     run, origin = done["run"], started["from"]
     fields = {name: started[name] for name in ("prompt", "sampler", "touches", "code")}
     fields |= {name: done[name] for name in ("answer", "steps", "seconds", "bytes")}

@@ -1,7 +1,7 @@
-"""Finished runs, stored while the server runs, each as a trace in a temporary folder.
+"""Store finished runs while the server is running, each as a trace in a temporary folder.
 
-There is a limit to their number and their bytes; the oldest are removed first and reported. A run outlives
-the worker that made it.
+Their number and their total size are limited; the oldest runs are removed first, and the page is told. A run
+outlives the worker that computed it.
 """
 
 import shutil
@@ -23,7 +23,7 @@ MOST_RUNS, MOST_BYTES = 64, 2_000_000_000
 
 @dataclass(frozen=True)
 class RunInfo:
-    """The description of a run, besides its trace."""
+    """The description of a finished run, whose trace is stored at `path`."""
 
     run: str
     model: str  # its id on this page
@@ -46,7 +46,7 @@ class RunInfo:
     at: float = field(default_factory=time.time)
 
     def job(self) -> dict[str, Any]:
-        """Return what a worker needs to recompute a step of the run."""
+        """Return the fields of a job with which a worker can recompute a step of the run."""
         touches = [without_text(touch) for touch in self.touches]
         sampler = {key: self.sampler[key] for key in ("name", "settings")}
         return {
@@ -57,7 +57,7 @@ class RunInfo:
         }
 
     def require_trained(self) -> None:
-        """Refuse a run of the untrained control where the model itself is needed."""
+        """Raise Refused if this is a run of the untrained control instead of the model itself."""
         if self.control:
             raise Refused(
                 *(400, "usage", f"{self.run} is of the untrained control, which is only compared"),
@@ -65,14 +65,14 @@ class RunInfo:
             )
 
     def state(self) -> dict[str, Any]:
-        """Return the state for an address of this run alone; a branch holds all its edits."""
+        """Return the page state of this run alone, for its address; a branch is given with all its edits."""
         job = self.job()
         run = {"fingerprint": self.fingerprint, "model": self.spec, "prompt": job["prompt"]}
         run |= {"sampler": job["sampler"], "touches": job["touches"], "from": None}
         return {"v": 1, "runs": [run], "view": {}}
 
     def row(self) -> dict[str, Any]:
-        """Return the run's row in the history."""
+        """Return the run's row in the page's history, with its fields and its state."""
         names = (
             "run model name fingerprint title prompt sampler touches answer steps seconds at bytes"
         )
@@ -95,13 +95,13 @@ class Runs:
         self.catalogue = Catalogue(title, [], self.trace)
 
     def new(self) -> tuple[str, Path]:
-        """Return a name for a run, and the path of its trace."""
+        """Return the name of a new run, and the path for its trace."""
         run = f"r{next(self._numbers)}"
         return run, self.folder / f"{run}.zarr"
 
     @property
     def folder(self) -> Path:
-        """The private folder, created when it is first needed."""
+        """The private folder for traces, created on first use."""
         if self._scratch is None:
             self._scratch = Scratch()
         return self._scratch.path
@@ -128,7 +128,7 @@ class Runs:
         return removed
 
     def forget(self, runs: Iterable[str]) -> list[str]:
-        """Remove runs, and return their names."""
+        """Remove the named runs, and return the names of those that existed."""
         names = [run for run in dict.fromkeys(runs) if run in self._kept]
         for run in names:
             shutil.rmtree(self._kept.pop(run).path, ignore_errors=True)
@@ -137,7 +137,7 @@ class Runs:
 
     @property
     def bytes(self) -> int:
-        """Total size of the stored runs."""
+        """Total size of the stored runs, in bytes."""
         return sum(run.bytes for run in self._kept.values())
 
     def history(self) -> dict[str, Any]:

@@ -1,7 +1,7 @@
-"""The private temporary folder of a live page, with the traces of its runs and the file that opens a browser.
+"""The private temporary folder of a live page, with the traces of its runs and the browser's redirect file.
 
-The folder is locked while its owner lives. The next start can therefore recognise and remove folders of
-processes that were killed.
+The folder is locked while its process lives. The next start can therefore recognise and remove the folders
+of processes that were killed.
 """
 
 import os
@@ -21,7 +21,7 @@ _CONTENT = re.compile(rf"\.?r[0-9]+\.zarr(\..*)?|{re.escape(REDIRECT)}")
 
 
 class Scratch:
-    """A folder that only this user can read, removed by `close` or when nothing refers to it."""
+    """A folder that only this user can read, removed by `close` or when the object is destroyed."""
 
     def __init__(self) -> None:
         self.path, handle = make_locked(lambda: Path(tempfile.mkdtemp(prefix=_PREFIX)))
@@ -37,7 +37,7 @@ def _remove(folder: Path, handle: int | None) -> None:
 
 
 def sweep() -> None:
-    """Remove this user's folders whose owners were killed."""
+    """Remove this user's scratch folders whose processes no longer run."""
     for name in os.listdir(tempfile.gettempdir()):
         if _NAME.fullmatch(name):
             remove_unlocked(Path(tempfile.gettempdir(), name), _is_scratch)

@@ -22,7 +22,7 @@ from .scratch import REDIRECT
 
 
 def default_models() -> list[str]:
-    """Return the embedded pair, and the twin if its base is installed."""
+    """Return the names of the embedded pair, and of the twin if its base is installed."""
     names = list(PAIR)
     with suppress(ModelError):
         for name in ("twin/mdm", "twin/arm"):
@@ -35,7 +35,7 @@ def default_models() -> list[str]:
 def make_server(
     models: Sequence[str], port: int = 0, options: dict[str, Any] | None = None
 ) -> LoopbackServer:
-    """Create a server that is bound but not serving yet; specs that cannot be a model are refused."""
+    """Return a server that is bound but not serving yet; raise an error for a spec without a model."""
     for text in models:
         ModelSpec.from_value(text).require_there()
     crew = ModelHosts()
@@ -53,7 +53,7 @@ def serve(
     open_browser: bool = False,
     say: Callable[[str], None] = print,
 ) -> None:
-    """Serve until Ctrl-C."""
+    """Serve the live page for the models until Ctrl-C; `say` prints the page's address."""
     server = make_server(models, port, options)
 
     def open_page() -> None:
@@ -64,10 +64,10 @@ def serve(
 
 
 def open_redirect(url: str, folder: Path) -> None:
-    """Open a browser at an address that holds a key.
+    """Open a browser at an address that contains a secret key, by means of a private file.
 
-    Every user of a machine can read the command lines of its processes. So the browser is given a file in a
-    private folder, which only this user can read, and the file sends it to the address.
+    Every user of a machine can read the command lines of its processes. The browser is therefore given a file
+    that only this user can read, and the file redirects it to the address.
     """
     file = folder / REDIRECT
     page = Template(files(__package__).joinpath("assets", "redirect.html").read_text("utf-8"))

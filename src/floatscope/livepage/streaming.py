@@ -1,7 +1,7 @@
-"""A recorder that tells of each step as it is done: the part of a scene that the viewer draws of it.
+"""Record a run, and send an event for each step as soon as it is computed.
 
-It is the scene of that step alone, packed by `scenes` as that of a trace is. The recorder goes on as it
-would, and the finished run is an ordinary Trace.
+An event contains the scene of its step, packed by `scenes` in the same way as the scene of a trace. Recording
+itself does not change, and the finished run is an ordinary Trace.
 """
 
 import time
@@ -43,7 +43,7 @@ Tell = Callable[[dict[str, Any]], None]
 
 
 class StreamingRecorder(Recorder):
-    """Records one prompt, and calls `tell` with each step. An exception in `tell` ends the decoding."""
+    """A recorder of one prompt that calls `tell` with an event per step; if `tell` raises, decoding ends."""
 
     def __init__(self, model: Model, prompt: Encoded, sampler: AnySampler, tell: Tell) -> None:
         super().__init__(model, [prompt], sampler, TraceOptions(keep=KEEP))
@@ -60,7 +60,7 @@ class StreamingRecorder(Recorder):
         self.consumers[0].append(self)
 
     def header(self, under: Sequence[str]) -> Scene:
-        """Return the part of a scene that no step changes."""
+        """Return the part of the scene that is constant over steps; `under` describes the interventions."""
         model, prompt = self.model, self.prompt
         info = {**model.facts, "sampler": self.sampler.describe(), "gold": prompt.gold or ""}
         constant = header(
@@ -171,7 +171,7 @@ class StreamingRecorder(Recorder):
     def _uniform(
         self, scale: Callable[..., np.ndarray], state: State, ids: Int[np.ndarray, " s"]
     ) -> Float[np.ndarray, "1 s"]:
-        """A scale of uniform attention, as a trace has it; NaN where no key is yet."""
+        """Return a `scale` of uniform attention, as in a trace; NaN for keys that do not exist yet."""
         model, current = self.model, None
         offset = model.grid.offset(model.block, len(self.prompt.ids))
         if model.block is not None:

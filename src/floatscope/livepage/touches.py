@@ -1,7 +1,7 @@
 """Map edits made on the page to interventions; a branch is a decoding under these interventions.
 
-A branch therefore equals what a few lines of Python give. An edit at step t leaves all earlier steps
-unchanged. A token is set after step t's forward; attention is changed from that forward on.
+A branch can therefore be reproduced by a few lines of Python. An edit at step t leaves all earlier steps
+unchanged: a token is set after the forward of step t, and attention is changed from that forward on.
 """
 
 from collections.abc import Mapping, Sequence
@@ -42,7 +42,7 @@ class AppliedEdit:
 def touched(
     model: Model, prompt: Encoded, touches: Sequence[Mapping[str, Any]], length: int
 ) -> list[AppliedEdit]:
-    """Turn every edit into interventions; positions count prompt and answer together."""
+    """Convert every edit to interventions; its positions are counted from the start of the prompt."""
     return [_Reader(model, prompt, length).read(touch) for touch in touches]
 
 
@@ -117,7 +117,7 @@ class _Reader:
     # Positions
 
     def _answers(self, positions: Sequence[int], what: str) -> list[int]:
-        """Return places in the answer, counted from 0."""
+        """Convert positions to sorted places in the answer, from 0; raise UsageError outside the answer."""
         for position in positions:
             if not self.start <= position < self.start + self.length:
                 raise UsageError(
@@ -128,7 +128,11 @@ class _Reader:
         return sorted({int(p) - self.start for p in positions})
 
     def _keys(self, touch: Mapping[str, Any], step: int) -> list[dict[str, Any]]:
-        """Return the keys of a masking: positions of prompt and answer have different parameters."""
+        """Return the parameters of the interventions that mask an edit's positions as keys.
+
+        Positions of the prompt and of the answer need separate interventions, so the list has one or two
+        entries.
+        """
         positions, size = [int(p) for p in touch["positions"]], self.start + self.length
         if max(positions) >= size:
             raise UsageError(
@@ -149,7 +153,7 @@ class _Reader:
 
 
 def code_of(part: Intervention) -> str:
-    """Write the call that makes the intervention, given `model` and `prompt`."""
+    """Return a Python call that creates the intervention, with the variables `model` and `prompt`."""
     if isinstance(part, AblateHeads) and part.reference is not None:
         return f"fs.interventions.{replace(part, reference=None).describe()[:-1]}, {_MEAN})"
     return f"fs.interventions.{part.describe()}"
@@ -169,7 +173,7 @@ def _where(touch: Mapping[str, Any]) -> str:
 
 
 def _listed_heads(heads: Sequence[tuple[int, int]], n_heads: int) -> str:
-    """Name some heads; a layer whose heads are all among them is named as a whole."""
+    """List heads as text, complete layers by number, and at most 12 single heads."""
     by_layer: dict[int, set[int]] = {}
     for layer, head in heads:
         by_layer.setdefault(layer, set()).add(head)

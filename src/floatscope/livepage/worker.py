@@ -1,4 +1,4 @@
-"""The process that holds a model: it receives jobs, does them one at a time, and sends events.
+"""The process that holds a model: it receives jobs, runs them one at a time, and sends events.
 
 Lines of JSON pass through the pipe in both directions. A run is ended between two steps when it is
 cancelled. Errors are sent with a remedy, and the process goes on; if it dies, `host` starts another.
@@ -24,20 +24,20 @@ SHARE = "share"  # how many models are at work on this machine
 
 
 class Cancelled(Exception):
-    """Raised if the job is no longer wanted."""
+    """Raised inside a job that the server has cancelled."""
 
 
 class _Ended(Exception):
-    """Raised if no job is wanted any more."""
+    """Raised inside a job when the server ends the worker."""
 
 
 def encoded(message: Mapping[str, Any]) -> bytes:
-    """Encode a message as a line of JSON."""
+    """Encode a message as the bytes of compact JSON, on one line."""
     return json.dumps(message, allow_nan=False, separators=(",", ":")).encode()
 
 
 def worker_process(spec: str, options: dict[str, Any]) -> ChildProcess:
-    """Return a process, not started, that loads a model and does jobs with it."""
+    """Return a process, not yet started, that loads a model and runs jobs on it."""
     # Threads of a matrix product that wait for one another sleep soon. By libgomp's default they spin for
     # milliseconds, so that beside other work on the machine a step took ten times as long.
     os.environ.setdefault("GOMP_SPINCOUNT", "1000")
@@ -45,7 +45,7 @@ def worker_process(spec: str, options: dict[str, Any]) -> ChildProcess:
 
 
 def worker_thread(model: Any, layout: str) -> ChildThread:
-    """Return a thread, not started, that does jobs with a model of this process."""
+    """Return a thread, not yet started, that runs jobs on a model of this process."""
     return ChildThread(work, (lambda: model, layout))
 
 
@@ -73,12 +73,12 @@ def _load_and_work(pipe: Connection, spec: str, options: dict[str, Any]) -> None
 
 
 def work(pipe: Connection, load: Callable[[], Any], layout: str) -> None:
-    """Load a model and do jobs with it until the pipe ends.
+    """Load a model and run jobs on it until the pipe is closed.
 
     Args:
         pipe (Connection): Jobs arrive and events leave as bytes of JSON.
-        load (callable): Returns the model.
-        layout (str): Layout in which the model is asked questions, of `prompts`.
+        load (callable): A function without arguments that returns the model.
+        layout (str): The model's layout of questions: "world" or "plain".
     """
     with suppress(EOFError, OSError, _Ended), closing(pipe):  # nobody listens any more
         try:
@@ -129,7 +129,7 @@ def _do(pipe: Connection, model: Any, job: Job) -> None:
 
 
 def error_message(error: BaseException) -> dict[str, Any]:
-    """Return an error as the page gets it, without a traceback."""
+    """Convert an exception to kind, message and remedy for the page, without a traceback."""
     if is_out_of_memory(error):
         return {"error": memory_error(f"out of memory: {_line(error)}")}
     if isinstance(error, FloatscopeError):

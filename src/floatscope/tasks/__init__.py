@@ -1,8 +1,8 @@
 """Tasks: questions, passages, prompts with named parts, scores, and the synthetic world.
 
 Files become records; conditions change a record's passages; templates turn a record into a prompt;
-`evaluate` asks a model and scores its answers. Names are imported on first use, so that the world alone
-needs nothing but Python.
+`evaluate` asks a model and scores its answers. Names are imported on first use, so that `tasks.world` can
+be used with Python alone.
 """
 
 from typing import TYPE_CHECKING

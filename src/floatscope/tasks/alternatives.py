@@ -1,6 +1,6 @@
 """Gold answers that seem to hold several answers in one text, such as "1984 or 1985".
 
-A score treats such a text as one answer, so that "1984" is wrong. No rule can tell whether it means two
+A score treats such a text as one answer, so that "1984" is wrong. No rule can tell whether a text means two
 answers or one ("Trinidad and Tobago", "AC/DC", "Truth or Dare"). Nothing is therefore split unless the user
 asks for it, but such answers are counted and reported. Split parts are accepted in addition to the whole, so
 that a score can only rise.
@@ -19,20 +19,23 @@ _NAMED = 3  # examples in a message
 
 
 def alternatives(answer: str) -> tuple[str, ...]:
-    """Return the parts of a gold answer that reads like several; () for any other answer."""
+    """Split a gold answer such as "1984 or 1985" into its parts; return () if it has a single part."""
     parts = [part.strip(" ,") for part in _BETWEEN.split(answer)]
     parts = [part for part in parts if any(map(str.isalnum, part))]
     return tuple(dict.fromkeys(parts)) if len(parts) > 1 else ()
 
 
 def split(record: Record) -> Record:
-    """Return the record, with the parts of answers that seem to hold several as further right answers."""
+    """Return a copy of the record that also accepts each part of its gold answers as right."""
     parts = [part for answer in record.answers for part in alternatives(answer)]
     return replace(record, answers=tuple(dict.fromkeys([*record.answers, *parts])))
 
 
 def describe(golds: Mapping[str, Iterable[str]]) -> str:
-    """Report how many answers seem to hold several, with examples and the remedy; "" if none does."""
+    """Return a notice that counts records with a gold answer of several parts; "" if there are none.
+
+    `golds` maps the name of each record to its gold answers. The notice has examples and a remedy.
+    """
     several = {
         name: next(answer for answer in answers if alternatives(answer))
         for name, answers in ((name, list(answers)) for name, answers in golds.items())

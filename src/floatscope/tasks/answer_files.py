@@ -1,4 +1,4 @@
-"""Files of answers: .csv, .parquet or .jsonl, one row per answer.
+"""Write answers to a .csv, .parquet or .jsonl file, one row per answer, and recognise such files.
 
 A file is written completely or not at all. A file that Floatscope did not write is never overwritten.
 """
@@ -22,7 +22,11 @@ _FIRST = ["model", "condition", "intervention", "sampler", "template", "id", "qu
 
 
 def require_free(path: Path, overwrite: bool) -> None:
-    """Refuse a path that cannot be written, or whose contents must not be overwritten."""
+    """Raise UsageError unless answers can be written to `path`.
+
+    The ending must be known. An existing file is replaced only with `overwrite`, and only if Floatscope wrote
+    it.
+    """
     if path.suffix not in ENDINGS:
         formats = ", ".join(ending.removeprefix(".") for ending in ENDINGS)
         raise UsageError(f"no format {path.suffix.removeprefix('.')!r:.40}", f"Use {formats}.")
@@ -42,7 +46,7 @@ def require_free(path: Path, overwrite: bool) -> None:
 
 
 def is_answers(path: Path) -> bool:
-    """Return whether a file begins like the files of answers that Floatscope writes."""
+    """Return whether a file begins with the columns of the answer files that Floatscope writes."""
     try:
         if path.suffix == ".parquet":
             import pyarrow.parquet as pq
@@ -58,7 +62,7 @@ def is_answers(path: Path) -> bool:
 
 
 def write(all_answers: Sequence[Answers], path: Path) -> None:
-    """Write all answers to one file, in order."""
+    """Write the tables of all answers to one file, in order, with their settings as further columns."""
     frames = []
     for answers in all_answers:
         frame = answers.table.copy()

@@ -1,4 +1,4 @@
-"""Answers of a model to every question under one condition, with means and paired differences.
+"""The answers of a model to all questions under one condition, with means and paired differences.
 
 Questions that could not be asked are listed, never dropped silently.
 """
@@ -40,7 +40,7 @@ MEANING = {
 
 
 class Interval(NamedTuple):
-    """A mean over questions, or a difference of two means, with the ends of its interval."""
+    """A mean over questions, or a difference of two means, with the limits of its confidence interval."""
 
     mean: float
     low: float
@@ -59,10 +59,10 @@ class Answers:
         intervention (str): The intervention with its settings; "" for none.
         table (pd.DataFrame): A row per question: its `id`, its `cluster` (questions about one paragraph
             share it, and their mean counts once in an interval), the right `answers`, the `prediction`,
-            which right answer it contains (`counted`; "" if none), the scores `exact_match`, `contains` and
-            `f1`. Then the `steps` taken, the `masks` offered, `prompt_tokens`, the place of the `gold`
-            passage, and whether the answer was `cut` off by its length (no end token in it; None for a
-            model without one and for a continuation). Long answers also have `rouge_l`, `distinct_4`
+            the right answer that the prediction contains (`counted`; "" if none), the scores `exact_match`,
+            `contains` and `f1`. Then the `steps` taken, the `masks` offered, `prompt_tokens`, the index of
+            the `gold` passage, and whether the answer was `cut` off by its length (no end token in it; None
+            for a model without one and for a continuation). Long answers also have `rouge_l`, `distinct_4`
             (share of distinct 4-grams), `grounded` (share of content words that occur in the given text) and
             `content_tokens`.
             A score that does not apply is None.
@@ -81,7 +81,7 @@ class Answers:
     left_out: tuple[InvalidRecord, ...] = ()
 
     def __repr__(self) -> str:
-        """Name the model and the condition; give n and the mean of the main score with its interval."""
+        """Return one line with model, condition, n, and the mean of the main score with its interval."""
         about = f"{self.model}, {self.condition.name}"
         about += f", {self.intervention}" if self.intervention else ""
         means = ""
@@ -104,7 +104,7 @@ class Answers:
         return tuple(sorted(present, key=lambda s: s not in ("contains", "rouge_l")))
 
     def mean(self, score: str = "contains", *, level: float = 0.95) -> Interval:
-        """Return a score's mean over questions (a share of 1) with the ends of its interval.
+        """Return a score's mean over questions, from 0 to 1, with the limits of its confidence interval.
 
         Args:
             score (str): Name of the score. By default "contains": 1 if the answer contains a right answer,
@@ -115,7 +115,7 @@ class Answers:
         return _numbers(mean(values, bounds=SHARES, level=level, clusters=clusters))
 
     def minus(self, other: "Answers", score: str = "contains", *, level: float = 0.95) -> Interval:
-        """Return the mean score of these answers minus that of others, paired by question.
+        """Return the mean score of these answers minus that of `other`, paired by question.
 
         Args:
             other (Answers): The other answers. Only questions that were asked in both count, by their id.
@@ -123,7 +123,7 @@ class Answers:
             level (float): Level of the interval; 0.95 by default.
 
         Returns:
-            The difference (of shares of 1) with the ends of its interval.
+            The difference, from −1 to 1, with the limits of its confidence interval.
         """
         tables = (self.table, other.table)
         _, places = pair(*([str(i) for i in table["id"]] for table in tables))
@@ -143,7 +143,7 @@ class Answers:
         return describe(cut, int(self.table["masks"].iloc[0])) if doubt else ""
 
     def summary(self) -> dict[str, object]:
-        """Return one row of a table: the model, the settings, and each score with its interval."""
+        """Return a table row: model, settings, n, mean steps, cut answers, and scores with intervals."""
         line: dict[str, object] = {
             "model": self.model,
             "condition": self.condition.name,
@@ -177,7 +177,7 @@ def evaluate(
     progress: Progress | None = None,
     keep: AnswerStore | Path | str | None = None,
 ) -> Answers:
-    """Ask a model all records under one condition, and score the answers.
+    """Ask a model the questions of all records under one condition, and score the answers.
 
     Args:
         model (Model): A loaded model.

@@ -32,7 +32,7 @@ from .templates import PlainTemplate, Template, WorldTemplate
 
 
 class NothingToAsk(UsageError):
-    """Raised if every question had to be left out."""
+    """Raised if all questions were left out, so that none can be asked."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,7 +47,7 @@ class Answered:
 
 
 def default_template(records: Sequence[Record]) -> Template:
-    """Return the world's layout if all questions are of the world, else the plain template."""
+    """Return `WorldTemplate()` if all records are from the synthetic world, else `PlainTemplate()`."""
     of_world = all(record.known is not None for record in records)
     return WorldTemplate() if of_world else PlainTemplate()
 
@@ -69,7 +69,10 @@ class EvaluationSetup:
 
 
 def ask(setup: EvaluationSetup, records: Sequence[Record]) -> Answered:
-    """Decode and score every record."""
+    """Decode and score an answer to every record.
+
+    Records that cannot be asked raise UsageError; with `setup.skip_bad` they are left out and listed.
+    """
     model, keep, batch_size = setup.model, setup.keep, setup.batch_size
     _require_records(model, records)
     if batch_size < 1:
@@ -122,7 +125,7 @@ def ask(setup: EvaluationSetup, records: Sequence[Record]) -> Answered:
 
 
 def _require_records(model: object, records: object) -> None:
-    """Refuse a model that is not loaded, and questions that are not records."""
+    """Raise UsageError unless the model is loaded and `records` is a non-empty sequence of records."""
     if isinstance(model, str | Path):
         raise UsageError(
             f"the model is {model!r:.80}", f"Load it first: fs.load({str(model)!r:.80})."
@@ -145,7 +148,10 @@ def _require_records(model: object, records: object) -> None:
 
 
 def _scores(model: Model, record: Record, decoding: Decoding) -> dict[str, float | None]:
-    """Score an answer as right or wrong, and a long answer by its text; None where a score does not apply."""
+    """Return the scores of an answer by name; None for a score that does not apply to the record.
+
+    A long answer also has scores that describe its text.
+    """
     text, asks = decoding.text, record.asks
     right: dict[str, float | None] = {**score(text, record.answers)}
     if asks is Asks.WORDS:
@@ -163,7 +169,10 @@ def _scores(model: Model, record: Record, decoding: Decoding) -> dict[str, float
 
 
 def budget(sampler: AnySampler, condition: Condition) -> AnySampler:
-    """Return the sampler with the condition's extra masks, at the same number of tokens per step."""
+    """Return the sampler with the condition's extra masks, at the same number of tokens per step.
+
+    An autoregressive sampler is returned unchanged.
+    """
     extra = condition.extra_masks
     if not extra or isinstance(sampler, Autoregressive):
         return sampler  # an autoregressive model has no masks to be distracted by
@@ -183,7 +192,7 @@ def _prompts(
     condition: Condition,
     template: Template,
 ) -> tuple[list[tuple[Record, Encoded]], list[InvalidRecord]]:
-    """Turn every record into a prompt that fits, before anything is decoded."""
+    """Return (record, prompt) for every record that can be asked, and the records that are left out."""
     pool, intervention = setup.pool, setup.intervention
     passage_pool = pool if isinstance(pool, Pool) else Pool(records if pool is None else pool)
     questions, left_out = [], []

@@ -1,7 +1,7 @@
 """Conditions: changes to the passages of a question.
 
     Condition(passages=5, gold=0)       # five passages, the answer in the first
-    Condition(closed_book=True)         # none
+    Condition(closed_book=True)         # no passages
     gold_sweep(20, [0, 9, 19])          # lost in the middle (Liu et al. 2307.03172)
 
 A condition is applied to a record and returns a record. Every choice depends only on (seed, record id)
@@ -22,7 +22,7 @@ _AS_IS = "as-is"
 
 @dataclass(frozen=True)
 class Condition:
-    """The form of every question: which passages it has, in which order, and how many masks.
+    """The form of every question: its passages, their order, and the number of masks for the answer.
 
     Args:
         passages (int): Number of passages, 1 or more; None (by default) keeps those of the record.
@@ -33,9 +33,9 @@ class Condition:
         noise (float): Share of the distractors, 0 to 1, that are replaced by passages of other records
             without a content word of the question; None (by default) for no noise.
         conflicts (int): Number of copies of the gold passage that state another record's answer; 0 by
-            default. They count among `passages`; if that is None, they are added.
+            default. The number `passages` includes them; if it is None, they are added.
         question_first (bool): Put the question before the passages; False by default.
-        extra_masks (int): Masks beyond those that the answer needs; 0 by default.
+        extra_masks (int): Masks in addition to the sampler's `length`; 0 by default.
         closed_book (bool): Ask without passages; False by default.
         seed (int): Seed of all choices; 0 by default.
     """
@@ -75,7 +75,7 @@ class Condition:
 
     @property
     def name(self) -> str:
-        """The condition as it is typed, such as "passages=5,gold=0"; `parse` reads it."""
+        """The condition as text for `parse`, such as "passages=5,gold=0"; "as-is" if it changes nothing."""
         words = []
         for field in fields(self):
             value = getattr(self, field.name)
@@ -89,8 +89,8 @@ class Condition:
         """Parse a condition, the inverse of `name`.
 
         Args:
-            text (str): Settings with commas between them, such as "passages=5,gold=0" or "closed-book";
-                "as-is" for none.
+            text (str): Comma-separated settings, such as "passages=5,gold=0" or "closed-book"; "as-is" for no
+                change.
         """
         flags = {f.name: f.type is bool for f in fields(cls)}  # the others are numbers
         names = ", ".join(n.replace("_", "-") + ("" if flags[n] else "=…") for n in flags)
@@ -116,10 +116,10 @@ class Condition:
         Args:
             record (Record): The record.
             pool (sequence of Record or Pool): Records from which other passages and answers are drawn. For
-                many records make it once: `Pool(records)`.
+                many records, create the pool once: `Pool(records)`.
 
         Returns:
-            The record with other passages.
+            The record with the passages that the condition asks for.
 
         Raises:
             UsageError: If the record cannot be asked under the condition, or if the pool has too few
@@ -153,8 +153,8 @@ class Condition:
         """Raise an error if the condition cannot apply to a record.
 
         Args:
-            record (Record): The record. It may lack passages, or ask for a text to which the condition
-                does not apply.
+            record (Record): The record. A record without the passages that the condition needs raises the
+                error, and so does a summary or continuation to which the condition does not apply.
         """
         if record.asks is Asks.CONTINUATION:
             if self != Condition(extra_masks=self.extra_masks, seed=self.seed):
@@ -174,7 +174,7 @@ class Condition:
             )
 
     def _as_retrieved(self, record: Record, pool: Pool) -> list[Passage]:
-        """Choose passages if none is marked as gold: the first n, then others without an answer."""
+        """Return passages for a record without a gold one: its own first, then distractors."""
         settings = {"gold": self.gold is not None, "noise": self.noise, "conflicts": self.conflicts}
         for field in (name for name, value in settings.items() if value):
             raise UsageError(
@@ -210,7 +210,7 @@ class Condition:
     def _spread(
         self, record: Record, passages: list[Passage], extra: Sequence[Passage], why: str
     ) -> list[Passage]:
-        """Insert the extra passages among the others, at places drawn by the seed."""
+        """Return `passages` with the extra passages inserted, at places drawn by the seed."""
         out = list(passages)
         for number, passage in enumerate(extra):
             out.insert(_draw(f"{why} {number} {self.seed} {record.id}", len(out) + 1), passage)
@@ -243,7 +243,7 @@ def gold_sweep(n_passages: int, positions: Iterable[int], *, seed: int = 0) -> l
 def passage_counts(
     counts: Iterable[int], *, gold: int | None = None, seed: int = 0
 ) -> list[Condition]:
-    """Return one condition per number of passages.
+    """Return one condition per number of passages, all else equal.
 
     Args:
         counts (iterable of int): Numbers of passages; 0 is closed book.
@@ -259,7 +259,7 @@ def passage_counts(
 def noise_sweep(
     n_passages: int, shares: Iterable[float], *, gold: int | None = None, seed: int = 0
 ) -> list[Condition]:
-    """Return one condition per share of noise among the distractors.
+    """Return one condition per share of noise among the distractors, all else equal.
 
     Args:
         n_passages (int): Number of passages.
@@ -271,11 +271,11 @@ def noise_sweep(
 
 
 def _draw(key: str, n: int) -> int:
-    """Return a number below n that is determined by the key."""
+    """Return a whole number from 0 to n − 1 that a hash of the key determines."""
     return ranked(range(n), str, key)[0]
 
 
 def condition_of(text: str, seed: int) -> Condition:
-    """Parse a condition; its seed is `seed`, unless the text gives another one."""
+    """Parse a condition, and set its seed to `seed` unless the text contains a seed."""
     condition = Condition.parse(text)
     return condition if "seed=" in text else replace(condition, seed=seed)

@@ -3,7 +3,7 @@
 An answer ends with an end token. An answer without one within its `length` was cut off: its end is unknown,
 and counting it as wrong would measure the length. For a model without end tokens, and for a continuation,
 the property is unknown (None). A long answer that was cut off counts as right if it already contains a right
-answer; only the others are in doubt (`in_doubt`). Nothing is scored here.
+answer; it is in doubt (`in_doubt`) if it does not. Nothing is scored here.
 """
 
 from collections.abc import Collection, Iterable, Sequence
@@ -15,12 +15,12 @@ REMEDY = "Give a longer length (--length)."
 
 
 def was_cut(answer_ids: Sequence[int], end_ids: Sequence[int]) -> bool | None:
-    """Return whether an answer has no end token; None for a model without end tokens."""
+    """Return whether an answer was cut off (has no end token); None for a model without end tokens."""
     return not set(answer_ids) & set(end_ids) if end_ids else None
 
 
 def in_doubt(cut: Iterable[Any], right: Iterable[Any]) -> list[bool | None]:
-    """Return which answers were cut off before they contained a right answer."""
+    """Return, per answer, whether it was cut off before it contained a right answer; None if unknown."""
     pairs = zip(cut, right, strict=True)
     return [None if cut_off is None else bool(cut_off) and not good for cut_off, good in pairs]
 
@@ -36,5 +36,5 @@ def mostly(cut: Column) -> bool:
 
 
 def describe(cut: Column, length: int) -> str:
-    """Describe how many answers were cut off, as part of a sentence."""
+    """Return a clause such as "3 of 20 answers were cut off at 16 tokens", for a message."""
     return f"{count(cut)} of {len(cut)} answers were cut off at {length} tokens"

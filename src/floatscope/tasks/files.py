@@ -20,7 +20,7 @@ _NAME = 100  # characters of an id that a message may show
 
 @dataclass(frozen=True)
 class Item:
-    """One parsed object, or the reason why it could not be parsed."""
+    """One parsed object with its place in the file, or the reason why it could not be parsed."""
 
     where: str
     data: Any = None
@@ -29,7 +29,7 @@ class Item:
 
 
 def items(path: Path) -> Iterator[Item]:
-    """Yield the objects of a file in order, reading the file as they are requested."""
+    """Yield the objects of a file in order; JSON lines are read as their objects are requested."""
     with stream.opened(path) as source:
         # A file named .json may be one document on a single line.
         is_document = ".json" in path.suffixes
@@ -59,7 +59,7 @@ def _too_long(path: Path) -> UsageError:
 
 
 def _begins_document(path: Path, first: bytes) -> bool:
-    """Return whether the first line begins a single array or object, not JSON lines."""
+    """Return whether the first line begins one JSON document (an array or object) instead of JSON lines."""
     if first.lstrip().startswith(b"["):
         return True
     try:
@@ -116,7 +116,10 @@ def _is_squad(data: Any) -> bool:
 
 
 def _squad(path: Path, document: dict[str, Any]) -> Iterator[Item]:
-    """Yield every question with its paragraph; a missing level is an error with its path."""
+    """Yield every question of a SQuAD document with its paragraph; a missing list gives a bad item.
+
+    A document that is not SQuAD's is yielded as the only record.
+    """
     if not _is_squad(document):  # one object in a .json file, over several lines
         yield _item(f"{path}, the one record", document)
         return
@@ -146,7 +149,10 @@ def _squad(path: Path, document: dict[str, Any]) -> Iterator[Item]:
 def _children(
     parent: Any, field: str, parent_place: str, item: Item | None = None
 ) -> Iterator[tuple[Item, str]]:
-    """Yield the objects of a list field with their paths; an error is passed down as a bad item."""
+    """Yield (item, path) for each object in a list field of `parent`; an error becomes a bad item.
+
+    If `item`, the parent's own item, is bad, it is yielded again and its children are not read.
+    """
     if item is not None and item.bad:
         yield item, parent_place
         return

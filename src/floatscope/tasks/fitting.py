@@ -1,7 +1,7 @@
 """Turn records into prompts that fit a model's context; an error names a record that does not fit.
 
-No weights are needed, so that a prompt that is too long is found before they are read. At that point only
-the longest records are tried; `asking` tries all of them just before it decodes them.
+No weights are needed, so a prompt that is too long can be found before the weights are read. The command
+line checks only the longest records at that point; `asking` checks all records before it decodes them.
 """
 
 from collections.abc import Sequence
@@ -31,7 +31,10 @@ def fitting(
     length: int,
     added: int = 0,
 ) -> tuple[Record, Encoded]:
-    """Return the record under the condition and its prompt; refuse it if `length` more tokens do not fit."""
+    """Apply the condition to the record, and return the changed record with its prompt.
+
+    Raise UsageError if prompt, `length` tokens of answer and `added` tokens do not fit into the context.
+    """
     changed = condition.apply(record, pool)
     prompt = encode(model, template.prompt(changed, condition))
     check_fits(
@@ -44,7 +47,7 @@ def fitting(
 
 
 def longest(records: Sequence[Record]) -> list[Record]:
-    """Return the records most likely not to fit, in their original order."""
+    """Return the `TRIED` records with the most characters, in their original order."""
     size = [len(r.question) + sum(len(p.text) + len(p.title) for p in r.passages) for r in records]
     chosen = sorted(range(len(records)), key=lambda i: (-size[i], i))[:TRIED]
     return [records[i] for i in sorted(chosen)]

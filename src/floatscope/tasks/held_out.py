@@ -1,6 +1,6 @@
-"""Choose by a hash the encyclopaedia articles on which no embedded model is trained.
+"""Decide, by a hash of its title, whether an encyclopaedia article is held out from training.
 
-Training leaves these articles out, and the long tasks (`long_texts`) use them.
+The training of the embedded models leaves these articles out; the long tasks (`long_texts`) use them.
 """
 
 import hashlib
@@ -9,5 +9,5 @@ EVERY = 50  # one title in this number is held out
 
 
 def held_out(title: str) -> bool:
-    """Return whether an article is held out for tests, by a hash of its title."""
+    """Return whether the article with this title is held out for tests (one article in `EVERY`)."""
     return int(hashlib.sha256(title.encode()).hexdigest(), 16) % EVERY == 0

@@ -10,7 +10,7 @@ _LONG = 60
 
 
 def shown(value: Any) -> str:
-    """Format a value from a file for a message, limited in length and depth."""
+    """Return the repr of a value from a file, for a message, in at most 60 characters."""
     short = reprlib.Repr()
     short.maxstring = short.maxother = short.maxlong = _LONG
     text = short.repr(value)
@@ -37,7 +37,7 @@ class InvalidRecord:
         return f"{self.where}: {f'field {self.field} ' if self.field else ''}{self.problem}"
 
     def error(self, *, skippable: bool = False) -> UsageError:
-        """Return the error to raise for this record.
+        """Return a UsageError with the problem of this record and its remedy.
 
         Args:
             skippable (bool): Mention `skip_bad` in the remedy; False by default.

@@ -1,8 +1,8 @@
 """Store answers batch by batch in a run directory, so that an interruption loses at most one batch.
 
-Directory, lock, shards and checksums are the engine's. Its driver is not used, because the model is
-already loaded here, and which questions form a batch depends on the model. Decodings are stored; scores
-are computed from them.
+The directory, its lock, its shards and their checksums come from `engine`. The engine's driver is not used,
+because the model is already loaded and determines which questions form a batch. Decodings are stored, and
+scores are computed from them.
 """
 
 import hashlib
@@ -33,7 +33,7 @@ _VERSIONS = ("floatscope", "torch", "transformers")
 
 @dataclass(frozen=True)
 class AnswerStore:
-    """A locked directory of answers. `part` is the setting whose batches are read and written."""
+    """A locked directory of answers. `part` names the setting whose batches are read and written."""
 
     run: Run
     question: str
@@ -43,7 +43,7 @@ class AnswerStore:
     redone: dict[str, str] = field(default_factory=dict)  # batch → why its answers were rejected
 
     def for_part(self, part: str) -> "AnswerStore":
-        """Return the same directory for another setting."""
+        """Return a store of the answers to another setting, in the same directory."""
         return replace(self, part=part)
 
     @property
@@ -58,7 +58,10 @@ class AnswerStore:
         prompts: Sequence[Encoded],
         decode: Callable[[], list[Decoding]],
     ) -> list[Decoding]:
-        """Return the stored decodings of a batch, or decode and store them."""
+        """Return the stored decodings of a batch, or decode and store them if none are intact.
+
+        Stored answers to another request raise RunError, or are replaced if `replace` is set.
+        """
         shard = f"{self.part}-{number:05d}"
         tokens = [[prompt.ids, prompt.regions, prompt.gold] for prompt in prompts]
         request = as_json({**request, "prompts": fingerprint(tokens)}, "what is asked")
@@ -94,7 +97,7 @@ class AnswerStore:
         return [_decoding(output, i, prompt) for i, prompt in enumerate(prompts)]
 
     def count(self) -> None:
-        """Count the stored answers that are intact."""
+        """Verify the stored batches, and enter the number of answers of each intact batch in `counts`."""
         for shard in self.run.shards.ids():
             try:
                 self.run.shards.verify(shard)
@@ -103,7 +106,7 @@ class AnswerStore:
                 continue  # asked again, and then listed in `redone`
 
     def remove(self) -> None:
-        """Remove the stored answers, after they are saved elsewhere or if there are none."""
+        """Remove the directory with all stored answers."""
         self.counts.clear()
         shutil.rmtree(self.run.directory, ignore_errors=True)
 
@@ -116,9 +119,10 @@ def open_answers(
     resume: bool = True,
     overwrite: bool = False,
 ) -> Iterator[AnswerStore]:
-    """Lock a directory for the answers to a request; refuse a directory with answers to another request.
+    """Lock a directory for the answers to a request, and yield its store.
 
-    With `overwrite`, answers to another request are moved aside; those to this request are still used.
+    A directory with answers to another request is an error; with `overwrite`, it is moved aside. Stored
+    answers to this request are used if `resume` is set.
     """
     run, plan = Run(directory), Plan(request or {}, _ASKER, ())
     start_over = overwrite and not (resume and _asks(run, plan))
@@ -140,7 +144,7 @@ def _asks(run: Run, plan: Plan) -> bool:
 def asked_of(
     model: Model, sampler: AnySampler, condition: str, intervention: str, batch_size: int
 ) -> dict[str, Any]:
-    """Return everything that an answer depends on, except the tokens of the prompts."""
+    """Return all settings that an answer depends on, except the tokens of the prompts."""
     if model.edits:
         raise UsageError(
             "an intervention is active, which stored answers would not record",
@@ -165,7 +169,7 @@ def asked_of(
 
 
 def _files(sampler: AnySampler) -> dict[str, str]:
-    """Return checksums of the files that a sampler reads."""
+    """Return the SHA-256 checksum of each file that a sampler reads, by the sampler's field."""
     settings = {field.name: getattr(sampler, field.name) for field in fields(sampler)}
     return {
         name: hashlib.sha256(Path(value).read_bytes()).hexdigest()
@@ -175,7 +179,7 @@ def _files(sampler: AnySampler) -> dict[str, str]:
 
 
 def _output(request: dict[str, Any], decodings: list[Decoding]) -> Output:
-    """Pack decodings without the columns of the prompt, which are constant."""
+    """Pack the decodings of a batch into one output, without the prompt's columns, which are constant."""
     data, answers = {}, []
     for i, decoding in enumerate(decodings):
         start, cells = len(decoding.prompt.ids), ("step", "position")

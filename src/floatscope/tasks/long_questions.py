@@ -1,13 +1,14 @@
 """Tasks with long answers, by name: "long:continuation", "long:summary", "long:answer".
 
 - continuation: running text of books and encyclopaedia articles, which the model continues after about 60
-  words; gold is the original continuation
-- summary: the opening of an article, to be summarised in two or three sentences; gold are its first two
-  sentences, which state the main facts of an encyclopaedia article. No summary was written for it
-- answer: a paragraph and a question, to be answered in full sentences; gold is a short answer that must be
-  contained
+  words; the gold text is the original continuation
+- summary: the opening of an article, to be summarised in two or three sentences; the gold text is its first
+  two sentences, which state the main facts of an encyclopaedia article. No summary was written by hand
+- answer: a paragraph and a question, to be answered in full sentences; gold is a short answer, which the
+  model's answer must contain
 
-The texts are shipped (`long_texts`, `prose`). `seed` draws their order, and n records are the first n.
+The texts are shipped (`long_texts`, `prose`). `seed` draws their order, and n records are the first n in
+that order.
 """
 
 from collections.abc import Callable, Iterator
@@ -33,7 +34,7 @@ def long_records(name: str, n: int | None = None, seed: int = 0) -> tuple[Record
         seed (int): Seed of their order; 0 by default.
 
     Returns:
-        The records; a smaller `n` gives the first of them.
+        The records; a smaller `n` gives the first records of a larger one.
     """
     make = _TASKS.get(name.removeprefix(LONG))
     if make is None or not name.startswith(LONG):
@@ -49,7 +50,7 @@ def long_records(name: str, n: int | None = None, seed: int = 0) -> tuple[Record
 
 
 def asked_for(name: str) -> Asks | None:
-    """Return what a long task asks for; None for any other name."""
+    """Return the kind of text that a long task asks for; None if `name` is not a long task."""
     task = name.removeprefix(LONG)
     return _ASKS.get(task) if name.startswith(LONG) else None
 

@@ -1,7 +1,7 @@
 """Describe long answers: similarity to a reference text, repetition, and the source of their words.
 
-These scores do not measure whether an answer is right, as `scores` does. All are shares, NaN where they
-do not apply. Words are lower-case Unicode words without punctuation.
+Unlike `scores`, this module does not measure whether an answer is right. All values are shares from 0 to 1,
+or NaN where a score does not apply. Words are lower-case Unicode words without punctuation.
 """
 
 import re
@@ -16,9 +16,9 @@ LONG_SCORES = ("rouge_l", "distinct_4", "grounded")
 
 
 def rouge_l(prediction: str, references: Sequence[str]) -> float:
-    """Compute ROUGE-L (Lin 2004): F1 of the longest common subsequence of words, for the best reference.
+    """Return ROUGE-L (Lin 2004): F1 of the longest common subsequence of words, for the best reference.
 
-    On English text the value equals that of the package rouge-score without stemming, on whole texts.
+    On English text the value equals `rougeL` of the package rouge-score, without stemming.
     """
     if isinstance(references, str) or not references or not all(map(words, references)):
         raise UsageError(
@@ -32,14 +32,14 @@ def rouge_l(prediction: str, references: Sequence[str]) -> float:
 
 
 def distinct(prediction: str, n: int = 4) -> float:
-    """Compute the share of distinct runs of `n` words; 1 if nothing is repeated, NaN below n words."""
+    """Return the share of runs of `n` words that are distinct: 1 without repeats, NaN for fewer words."""
     predicted = words(prediction)
     runs = [tuple(predicted[i : i + n]) for i in range(len(predicted) - n + 1)]
     return len(set(runs)) / len(runs) if runs else _NAN
 
 
 def grounded(prediction: str, source: str) -> float:
-    """Compute the share of content words that occur in the given text; NaN without content words."""
+    """Return the share of the prediction's content words that occur in `source`; NaN if it has none."""
     content = [word for word in words(prediction) if word not in FUNCTION_WORDS]
     source_words = set(words(source))
     return sum(word in source_words for word in content) / len(content) if content else _NAN
@@ -51,7 +51,7 @@ def words(text: str) -> list[str]:
 
 
 def _common(a: list[str], b: list[str]) -> int:
-    """Compute the length of the longest common subsequence, one row of the table at a time."""
+    """Return the length of the longest common subsequence of two lists of words."""
     line = [0] * (len(b) + 1)
     for word in a:
         before = 0  # the line above, one to the left

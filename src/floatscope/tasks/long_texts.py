@@ -1,8 +1,8 @@
 """Encyclopaedia texts for long answers: openings of articles, and paragraphs with questions.
 
-LONG.md beside the files names every article and the licence. The twin's training leaves all of them out
-(`held_out`). The paragraphs are XQuAD's (1910.11856), after SQuAD (1606.05250). `long_questions` has the
-questions about them; `prose` has running text of books.
+LONG.md, next to the files, lists all articles and the licence. The twin's training leaves these articles out
+(`held_out`). The paragraphs are XQuAD's (1910.11856), after SQuAD (1606.05250). `long_questions` turns the
+texts into records; `prose` has passages of books.
 """
 
 import gzip
@@ -31,7 +31,7 @@ class Question:
 
 @dataclass(frozen=True)
 class Article:
-    """Part of an article, with questions about it."""
+    """The opening or a paragraph of an article, with questions about it."""
 
     title: str
     text: str
@@ -45,13 +45,13 @@ class Article:
 
 @lru_cache(maxsize=1)
 def openings() -> tuple[Article, ...]:
-    """Return the openings of articles."""
+    """Return the openings of encyclopaedia articles, without questions."""
     return _read(OPENINGS)
 
 
 @lru_cache(maxsize=1)
 def paragraphs() -> tuple[Article, ...]:
-    """Return the paragraphs with questions."""
+    """Return paragraphs of encyclopaedia articles, with questions about them."""
     return _read(PARAGRAPHS)
 
 

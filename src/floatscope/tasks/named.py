@@ -2,8 +2,8 @@
 
     world:nine    known:nine    long:continuation
 
-`data` of a run or of `floatscope evaluate` is such a name or a file. This module also states what a name
-implies before any record is read (are there right answers, or passages?), for plans.
+`data` of a run or of `floatscope evaluate` is such a name or a file. This module also tells which kind of
+text a task asks for, before any of its records is read.
 """
 
 from ..untrusted import exists
@@ -16,7 +16,7 @@ MANY = 200  # default number of questions of the world
 
 
 def is_named(data: str) -> bool:
-    """Return whether the text is the name of a task, and not a file.
+    """Return whether `data` is the name of a task, and not of an existing file.
 
     Args:
         data (str): Such as "world:nine", "known:nine" or "long:answer". An existing file of that name takes
@@ -44,5 +44,5 @@ def named_records(data: str, n: int | None, seed: int = 0) -> tuple[Record, ...]
 
 
 def asks(data: str) -> Asks:
-    """Return what a task's records ask for; those of a file ask for a few words."""
+    """Return the kind of text that the records of `data` ask for; `Asks.WORDS` for a file."""
     return (asked_for(data) if is_named(data) else None) or Asks.WORDS

@@ -1,7 +1,7 @@
-"""Passages and answers of other records, drawn in an order that depends on the texts alone.
+"""Draw passages and answers of other records, in an order that a hash of their texts determines.
 
-Candidates are ranked by a hash of (key, text). This is as good as a shuffle, does not depend on the order of
-the pool, and a larger draw contains the smaller one.
+Candidates are ranked by a hash of (key, text). The ranking is as good as a random shuffle and does not depend
+on the order of the pool, and a larger draw contains a smaller one.
 """
 
 import hashlib
@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 def ranked(items: Iterable[T], text: Callable[[T], str], key: str) -> list[T]:
-    """Sort items by a hash of the key and of each item's text."""
+    """Return the items sorted by a hash of the key and of each item's text."""
 
     def digest(item: T) -> bytes:
         return hashlib.blake2b(f"{key}\0{text(item)}".encode(), digest_size=8).digest()
@@ -42,7 +42,7 @@ class Pool:
 
     @cached_property
     def passages(self) -> tuple[Passage, ...]:
-        """Every text once, without its mark as gold."""
+        """The passages to draw from: each text once, with `gold` and `needed` set to False."""
         passages: dict[str, Passage] = {}
         for record in self.records:
             chosen = record.passages if record.gold is None else (record.passages[record.gold],)
@@ -52,11 +52,11 @@ class Pool:
 
     @staticmethod
     def may_distract(passage: Passage, record: Record) -> bool:
-        """Return whether a passage contains no right answer, in its text or title, after normalisation.
+        """Return whether neither text nor title of a passage contains a right answer, after normalisation.
 
         Args:
             passage (Passage): The passage.
-            record (Record): The record whose answers count.
+            record (Record): The record whose answers are looked for.
         """
         texts = (passage.text, passage.title)
         return not any(contains(text, record.answers) for text in texts)
@@ -82,7 +82,7 @@ class Pool:
     def irrelevant(
         self, record: Record, count: int, seed: int, excluded: Sequence[Passage] = ()
     ) -> list[Passage]:
-        """Draw passages without an answer and without a content word of the question.
+        """Draw passages of other records with neither an answer nor a content word of the question.
 
         Args:
             record (Record): The record.
@@ -127,11 +127,11 @@ class Pool:
     def wrong_answers(self, record: Record, seed: int) -> Iterator[str]:
         """Yield wrong answers from other records, most similar in form first.
 
-        Answers that overlap with this record's are skipped.
+        Answers that contain a right answer, or are contained in one, are skipped.
 
         Args:
             record (Record): The record.
-            seed (int): Seed of their order.
+            seed (int): Seed of the order among answers of the same form.
         """
         right_answers = record.answers
         answers = dict.fromkeys(r.answers[0] for r in self.records if r.id != record.id)
@@ -148,7 +148,7 @@ class Pool:
 def contradiction(
     record: Record, gold: Passage, count: int, pool: Pool, seed: int
 ) -> list[Passage]:
-    """Return copies of the gold passage in which every answer is replaced by a wrong one."""
+    """Return `count` copies of the gold passage, in each of which a wrong answer replaces the right one."""
     if not count:
         return []
     # Longest first: "New York City" must not become "<wrong> City".
@@ -179,6 +179,6 @@ def content_words(text: str) -> frozenset[str]:
 
 
 def _shape(answer: str) -> tuple[bool, bool, bool]:
-    """Describe the form of an answer: a year contradicts a year better than a name does."""
+    """Return the form of an answer: whether it has a digit, begins with a capital, and has a space."""
     has_digit = any(c.isdigit() for c in answer)
     return has_digit, answer[:1].isupper(), " " in answer.strip()

@@ -1,8 +1,8 @@
-"""Running English prose: passages of public-domain books, each by another author.
+"""Running English prose: passages of public-domain books, each by a different author.
 
 Prose is a second domain besides questions. Passages are independent examples: no two share a sentence. None
 of the books is in the embedded pair's training text, though similar ones are; PROSE.md, next to the file,
-lists all authors and titles. `noise` has single facts for the world's setting of that name.
+lists all authors and titles. `noise` has single sentences for the world's setting `noise`.
 """
 
 import gzip
@@ -18,7 +18,7 @@ PASSAGES = 128  # in that file
 
 @lru_cache(maxsize=1)
 def sentences() -> tuple[tuple[str, ...], ...]:
-    """Return the passages, each as its sentences."""
+    """Return the passages, each as a tuple of sentences."""
     lines = gzip.decompress(FILE.read_bytes()).decode("utf-8").splitlines()
     return tuple(tuple(json.loads(line)["sentences"]) for line in lines)
 

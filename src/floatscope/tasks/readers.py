@@ -66,11 +66,11 @@ def read_records(
             by default.
 
     Returns:
-        The records, those that could not be read, and the schema.
+        The records, the records that could not be read, and the schema.
 
     Raises:
-        UsageError: If a record cannot be read (without `skip_bad`), or the whole file: missing, empty, or of
-            an unknown schema.
+        UsageError: If the file is missing, empty or of an unknown schema, if none of its records can be read,
+            or, without `skip_bad`, if one of them cannot.
     """
     path = Path(path)
     if limit is not None and limit < 1:
@@ -110,7 +110,7 @@ def read_records(
 
 
 def _sample(objects: Iterator[Item]) -> list[Item]:
-    """Read enough of a file to recognise its schema; the whole file may not fit into memory."""
+    """Return the first items of a file, with up to 100 objects, from which its schema is recognised."""
     sample: list[Item] = []
     n_objects = 0
     for item in islice(objects, _LOOKED_AT):
@@ -122,7 +122,7 @@ def _sample(objects: Iterator[Item]) -> list[Item]:
 
 
 def _recognise(path: Path, sample: list[Item]) -> type[Schema]:
-    """Return the schema of most of the first objects, so that a broken line does not decide it."""
+    """Return the schema that most objects of the sample match; raise UsageError if none matches."""
     if any(item.squad for item in sample):
         return Squad
     objects = [item.data for item in sample if isinstance(item.data, dict)]
@@ -170,7 +170,7 @@ def _record(schema: type[Schema], item: Item, id: str) -> Record | InvalidRecord
 
 
 def _refuse_misspellings(data: dict[str, Any]) -> None:
-    """Refuse misspelt fields of plain records, so that `pasages` does not lose passages."""
+    """Raise Problem for a misspelt field of a plain record, such as `pasages`, which would be ignored."""
     import difflib  # only used for plain records
 
     field_names = ["id", "question", "answers", "answer", "passages", "gold"]
@@ -181,7 +181,7 @@ def _refuse_misspellings(data: dict[str, Any]) -> None:
 
 
 def _refuse_unread_passages(schema: type[Schema], data: dict[str, Any]) -> None:
-    """Refuse passages under a field name of another schema, which would be ignored silently."""
+    """Raise Problem for passages under a field name of another schema, which would be ignored."""
     foreign = _ELSEWHERE.union(
         *(mark for other in BY_LINE for mark in other.marks if len(mark) == 1)
     )
@@ -195,7 +195,7 @@ def _refuse_unread_passages(schema: type[Schema], data: dict[str, Any]) -> None:
 
 
 def _explain(schema: type[Schema], where: str, error: ValidationError) -> InvalidRecord:
-    """Translate the first of pydantic's errors."""
+    """Return pydantic's first error as an InvalidRecord with field, problem and remedy."""
     first, *more_errors = error.errors()
     field = "".join(f"[{p}]" if isinstance(p, int) else f".{p}" for p in first["loc"]).lstrip(".")
     cause = first.get("ctx", {}).get("error")

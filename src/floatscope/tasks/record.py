@@ -23,7 +23,7 @@ _FILLERS = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0") | froze
 
 
 def is_blank(text: str) -> bool:
-    """Return whether a text is invisible: only spaces, control characters, direction marks or fillers."""
+    """Return whether a text is empty or has only spaces, control characters, direction marks or fillers."""
     return all(category(c) in _UNSEEN or c in _FILLERS for c in text)
 
 
@@ -32,8 +32,8 @@ class Asks(StrEnum):
 
     - `WORDS` = "words": an answer of a few words
     - `SENTENCES` = "sentences": an answer in full sentences
-    - `SUMMARY` = "summary": a summary of its passage
-    - `CONTINUATION` = "continuation": a continuation of the text in its field `question`
+    - `SUMMARY` = "summary": a summary of the record's passage
+    - `CONTINUATION` = "continuation": a continuation of the text in the record's field `question`
     """
 
     WORDS = "words"  # an answer of a few words
@@ -43,7 +43,7 @@ class Asks(StrEnum):
 
     @property
     def has_answer(self) -> bool:
-        """Whether an answer can be right or wrong; a summary and a continuation cannot."""
+        """Whether answers can be right or wrong; False for a summary and a continuation."""
         return self in (Asks.WORDS, Asks.SENTENCES)
 
 
@@ -53,9 +53,10 @@ class Passage:
 
     Args:
         text (str): The text; it must not be blank.
-        title (str): Its title; "" by default.
-        gold (bool): Whether it contains the answer; False by default.
-        needed (bool): Whether it leads to the gold passage (in two-hop questions); False by default.
+        title (str): The title; "" by default.
+        gold (bool): Whether the passage contains the answer; False by default.
+        needed (bool): Whether the answer depends on the passage, as on the first of a two-hop question; False
+            by default.
     """
 
     text: str
@@ -69,7 +70,7 @@ class Passage:
 
     @property
     def is_required(self) -> bool:
-        """Whether the question cannot be answered without this passage: it is gold or needed."""
+        """Whether the passage is necessary to answer the question: it is `gold` or `needed`."""
         return self.gold or self.needed
 
 
@@ -80,15 +81,14 @@ class Record:
     Args:
         id (str): Name of the record, unique in its data set.
         question (str): The question; for a continuation, the text to continue.
-        answers (tuple of str): The right answers, one or more; each of them is right. For a summary or a
-            continuation the texts with which it is compared.
-        passages (tuple of Passage): Its passages, in order; () by default.
+        answers (tuple of str): One or more alternative right answers. For a summary or a continuation, the
+            texts with which the answer is compared.
+        passages (tuple of Passage): The passages, in order; () by default.
         where (str): File and line, for messages; "" by default.
-        known (bool): Whether the embedded pair saw the facts in training; None (by default) if that is not
-            known.
-        asks (Asks): The kind of text that it asks for; `Asks.WORDS` by default.
+        known (bool): Whether the embedded pair saw the facts in training; None (by default) if unknown.
+        asks (Asks): The kind of text that the record asks for; `Asks.WORDS` by default.
         cluster (str): Records with the same cluster (questions about one paragraph or one person) are not
-            independent examples. "" (by default) is a cluster by itself.
+            independent examples. A record with "" (the default) is a cluster of its own.
     """
 
     id: str

@@ -36,7 +36,7 @@ class SamplersCompared:
     orders: dict[str, Result] = field(repr=False)
 
     def table(self) -> pd.DataFrame:
-        """Return one row per sampler: accuracy with its interval, steps, and the values of the order."""
+        """Return one row per sampler: scores and decoding-order values with their intervals, and steps."""
         lines = []
         for name, answers in self.answers.items():
             line: dict[str, Any] = {"name": name, **answers.summary()}
@@ -49,7 +49,7 @@ class SamplersCompared:
         return pd.DataFrame(lines)
 
     def plot(self) -> Figure:
-        """Draw a map per sampler: when each part of the answer is revealed."""
+        """Draw one map per sampler, which shows when each part of the answer is revealed."""
         titles = {
             name: f"{name}\n{100 * answers.mean()[0]:.0f} % right"
             if "contains" in answers.scores
@@ -70,7 +70,7 @@ def compare_samplers(
     progress: Progress | None = None,
     **options: Any,
 ) -> SamplersCompared:
-    """Ask the same questions with several samplers.
+    """Ask the same questions with several samplers, and compare their answers and decoding orders.
 
     Args:
         model (Model): A loaded model.

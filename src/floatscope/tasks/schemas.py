@@ -1,8 +1,8 @@
 """Schemas of record files, as pydantic models that turn into records.
 
-There is one class per schema: its fields define the schema, and `parts` converts them. Types are strict
-(a number is not a string), and texts must not be blank. `readers` reads files and reports where an error
-is.
+There is one class per schema: its fields define the schema, and `parts` converts them to a question, answers
+and passages. Types are strict (a number is not a string), and texts must not be blank. `readers` reads files
+and reports where an error is.
 """
 
 import hashlib
@@ -15,7 +15,7 @@ from .record import Passage, Record, gold_text, is_blank
 
 
 class Problem(ValueError):
-    """An error that pydantic's types cannot express, with its field and its remedy."""
+    """Raised for an error that pydantic's types cannot express, with the field and a remedy."""
 
     def __init__(self, field: str, problem: str, remedy: str) -> None:
         super().__init__(problem)
@@ -48,7 +48,7 @@ Answers = Annotated[list[Text], AfterValidator(_not_none)]
 
 
 class Schema(BaseModel):
-    """Base class of the schemas. `marks` are the fields by which a file's schema is recognised."""
+    """Base class of the schemas. An object matches a schema if it has all fields of one set in `marks`."""
 
     model_config = ConfigDict(strict=True, extra="ignore", populate_by_name=True)
     title: ClassVar[str] = ""
@@ -67,11 +67,11 @@ class Schema(BaseModel):
         return data
 
     def parts(self) -> tuple[str, list[str], list[Passage]]:
-        """Return question, right answers and passages."""
+        """Return the question, the right answers and the passages."""
         raise TypeError(f"{type(self).__name__} must define parts")
 
     def record(self, id: str, where: str) -> Record:
-        """Return the record; `id` is its name if the file gives none."""
+        """Convert to a Record; `id` is its name if the file gives none."""
         question, answers, passages = self.parts()
         aliases = tuple(dict.fromkeys(answers))
         name = id if self.id is None else str(self.id)
@@ -219,7 +219,7 @@ class Plain(Schema):
 
 
 class Squad(Schema):
-    """One question of a SQuAD file (1606.05250) with its paragraph; `files` unfolds the document.
+    """One question of a SQuAD file (1606.05250) with its paragraph; `files` splits the document.
 
     Titles in SQuAD are spelled as in addresses ("Super_Bowl_50"); they are converted to normal text.
     """

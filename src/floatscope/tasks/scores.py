@@ -5,7 +5,8 @@ https://worksheets.codalab.org/rest/bundles/0xbcd57bee090b421c982906709c8c27e1/c
 no ASCII punctuation, no English articles, single spaces.
 
 There is one difference. If normalisation leaves nothing of an answer ("A", "The The", "?"), the official
-script accepts every empty prediction; here such an answer keeps its articles, or else its punctuation.
+script accepts every prediction that normalisation also empties; here such an answer keeps its articles, or
+else its punctuation.
 Unicode is compared as written, as in the official script: "é" as one code point differs from "e" with a
 combining accent. Words are separated by spaces, so for Chinese or Thai only `exact_match` is meaningful.
 """
@@ -56,7 +57,7 @@ def matched_answer(prediction: str, answers: Sequence[str]) -> str:
 
 
 def f1(prediction: str, answers: Sequence[str]) -> float:
-    """Return the harmonic mean of precision and recall over the words of prediction and answer.
+    """Return token F1, the harmonic mean of precision and recall of the prediction's words.
 
     Args:
         prediction (str): What the model answered.
@@ -66,7 +67,7 @@ def f1(prediction: str, answers: Sequence[str]) -> float:
 
 
 def score(prediction: str, answers: Sequence[str]) -> dict[str, float]:
-    """Return all three scores by name.
+    """Return exact match, contained answer and token F1, by name.
 
     Args:
         prediction (str): What the model answered.
@@ -92,7 +93,7 @@ def _best(measure: Callable[[str, str], float], prediction: str, answers: Sequen
 
 
 def _comparable(prediction: str, answer: str) -> tuple[str, str]:
-    """Normalise both texts with the strictest normalisation that leaves something of the answer."""
+    """Return both texts after the strictest normalisation that does not leave the answer empty."""
     for form in (normalise, lambda text: " ".join(_bare(text).split())):
         if form(answer):
             return form(prediction), form(answer)

@@ -24,7 +24,7 @@ _Readable = BufferedReader | gzip.GzipFile
 
 
 class Source:
-    """A file that is being read, after decompression, with a count of its bytes."""
+    """An open file, decompressed as it is read, with a limit on the number of unpacked bytes."""
 
     def __init__(self, path: Path, file: _Readable, packed: int | None) -> None:
         self.path, self._file = path, file
@@ -32,15 +32,15 @@ class Source:
         self._unpacked = 0
 
     def readline(self, limit: int) -> bytes:
-        """Read a line with its end, or the first `limit` bytes of it."""
+        """Read a line with its line break, or the first `limit` bytes of a longer line."""
         return self._pieces(self._file.readline, limit, b"\n")
 
     def read(self, limit: int) -> bytes:
-        """Read the rest, up to `limit` bytes."""
+        """Read the rest of the file, up to `limit` bytes."""
         return self._pieces(self._file.read, limit, None)
 
     def _pieces(self, take: Callable[[int], bytes], limit: int, end: bytes | None) -> bytes:
-        """Read piece by piece, so that a decompression bomb is noticed early."""
+        """Read up to `limit` bytes or to `end`, piece by piece, to notice a decompression bomb early."""
         pieces, remaining = [], limit
         while remaining and (piece := self._counted(take(min(remaining, _PIECE)))):
             pieces.append(piece)
@@ -61,7 +61,7 @@ class Source:
 
 @contextmanager
 def opened(path: Path) -> Iterator[Source]:
-    """Open a file for reading, gzipped or not; errors in opening and in reading name the file."""
+    """Open a file for reading, gzipped or not; an error while it is opened or read names the file."""
     try:
         with opened_regular(path) as raw:
             # Detected by content, because file names may be wrong.
@@ -90,7 +90,7 @@ def opened(path: Path) -> Iterator[Source]:
 
 
 def _unmarked(path: Path, file: _Readable, packed: int | None) -> Source:
-    """Skip a byte-order mark, which has no meaning in UTF-8."""
+    """Return the file as a source, after its byte-order mark if it has one."""
     mark = b"\xef\xbb\xbf"
     if file.peek(3)[:3] == mark:
         file.read(3)
@@ -98,9 +98,9 @@ def _unmarked(path: Path, file: _Readable, packed: int | None) -> Source:
 
 
 def lines(source: Source, first: int = RECORD) -> Iterator[tuple[int, bytes | None]]:
-    """Yield the lines that are not blank, with their numbers from 1; None for a line that is too long.
+    """Yield (number, line) for each line that is not blank; None for a line that is too long.
 
-    The first of them may have `first` bytes, the others RECORD.
+    Numbers count all lines from 1. The first line yielded may have up to `first` bytes, later lines RECORD.
     """
     number, limit = 0, first
     while line := source.readline(limit + 1):

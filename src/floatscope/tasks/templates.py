@@ -51,8 +51,8 @@ class PlainTemplate(Template):
     """The layout of `Prompt.rag`. A continuation has no layout: its text is the whole prompt.
 
     Args:
-        instruction (str): The instruction before the passages. By default the one that fits what the record
-            asks for, the same with and without passages, so that only the passages differ.
+        instruction (str): The instruction before the passages. By default an instruction that fits the kind
+            of text that the record asks for, the same with and without passages.
         closed_instruction (str): The instruction of a prompt without passages; by default as for
             `instruction`.
         chat (bool): Whether the prompt is wrapped in the model's chat template. By default it is if the
@@ -79,7 +79,7 @@ class PlainTemplate(Template):
 
 @dataclass(frozen=True)
 class WorldTemplate(Template):
-    """The layout on which the embedded pair was trained (`world.layout`), with the question last."""
+    """The layout on which the embedded pair was trained (`world.layout`); the question is last by default."""
 
     def _write(self, record: Record, question_first: bool) -> Prompt:
         if record.asks is not Asks.WORDS:
@@ -98,12 +98,12 @@ class WorldTemplate(Template):
 
 
 def shown(passage: Passage) -> str:
-    """Return a passage as a model reads it, with its title."""
+    """Return the text of a passage in a prompt, after its title if it has one."""
     return f"(Title: {passage.title}) {passage.text}" if passage.title else passage.text
 
 
 def _question_first(prompt: Prompt) -> Prompt:
-    """Move the question and its label before the label of the first passage."""
+    """Return the prompt with the question and its label moved before the label of the first passage."""
     parts = list(prompt.parts)
     end = parts.pop()
     label, question = parts[-2:]
@@ -116,13 +116,13 @@ def _question_first(prompt: Prompt) -> Prompt:
 
 
 def from_one(name: str) -> str:
-    """Number a passage from 1, as regions do; the world numbers them from 0."""
+    """Convert a part name of the world to a region name: "passage 0" becomes "passage 1"."""
     word, _, number = name.partition(" ")
     return f"{word} {int(number) + 1}" if word == "passage" else name
 
 
 def template_of(name: str, chat: bool | None) -> Template | None:
-    """Return a template by name; None for "auto", for which the records decide."""
+    """Return the template called `name`; None for "auto" without `chat`, where the records decide."""
     if name == "plain" or (name == "auto" and chat is not None):
         return PlainTemplate(chat=chat)
     if name not in ("auto", "world"):

@@ -32,13 +32,13 @@ MIXTURES = {"mixed": (Part(5, "four", known=True), Part(3, "four"), Part(12, "ri
 
 
 def has_known(name: str) -> bool:
-    """Return whether a level can be asked about known people only."""
+    """Return whether a level can be asked about known people; False for mixtures and confusable names."""
     level = LEVELS.get(name.removeprefix(WORLD))
     return name.startswith(WORLD) and level is not None and not level.confusable
 
 
 def passages_of(name: str) -> int | None:
-    """Return the number of passages of every question of a level; None if it is not the same for all."""
+    """Return the number of passages per question of a level; None for a mixture where it varies."""
     level = name.removeprefix(WORLD)
     levels = [part.level for part in MIXTURES[level]] if level in MIXTURES else [level]
     counts = {LEVELS[level_name].passages for level_name in levels if level_name in LEVELS}
@@ -83,10 +83,11 @@ def world_records(
 
 
 def _mixed(mixture: Sequence[Part], n: int, seed: int, noise: Sequence[str]) -> tuple[Record, ...]:
-    """Draw the order of the parts; each part keeps the order of its questions.
+    """Return n questions of a mixture: the seed draws the order of parts, not the order within a part.
 
-    Every round has all questions of all parts. The shares are therefore exact, and a larger number of
-    questions begins with the questions of a smaller number.
+    Parts are drawn in rounds, each with the number of questions that every part states. The shares are
+    therefore exact in each round, and a larger number of questions begins with the questions of a smaller
+    number.
     """
     rng = random.Random(f"mixture {seed}")
     one_round = [part for part in mixture for _ in range(part.questions)]

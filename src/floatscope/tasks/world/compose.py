@@ -67,7 +67,10 @@ class _Builder:
 
 
 def compose(people: Sequence[Entity], level: Level, draw: Draw, *, noise: Sequence[str]) -> Context:
-    """Compose the passages and questions of a context."""
+    """Compose the passages and questions of a context.
+
+    `people` are the known people that the context is about; without them, entities are invented.
+    """
     b = _Builder(people, level, draw)
     rng = draw.rng
     subject, attribute = _main(b)
@@ -109,7 +112,7 @@ def compose(people: Sequence[Entity], level: Level, draw: Draw, *, noise: Sequen
 
 
 def _main(b: _Builder) -> tuple[Entity, Attribute]:
-    """Add the one or two passages that the first question is about, the gold passage first."""
+    """Add the passages that the first question needs, gold first; return its subject and attribute."""
     level, draw = b.level, b.draw
     if level.hops == 2:
         person = (
@@ -126,7 +129,7 @@ def _main(b: _Builder) -> tuple[Entity, Attribute]:
 
 
 def _attribute(b: _Builder, entity: Entity, answer: str) -> Attribute:
-    """Choose and fix an attribute of the entity whose value has the requested length."""
+    """Draw an attribute of the entity, set its value to one of the requested length, and return it."""
     while True:
         attribute = b.draw.pick(OF_KIND[entity.kind])
         if answer == "any":
@@ -168,7 +171,7 @@ def _chain(b: _Builder, first: Entity, answer: str = "any") -> int:
 
 
 def _rival(b: _Builder) -> None:
-    """Add two passages like the pair with the answer, about other entities and with another answer."""
+    """Add two passages with the first chain's relation and attribute, about other entities and values."""
     first, relation, second, attribute = b.chains[0]
     assert relation.leads_to is not None
     names = {entity.name for _, entity in b.passages if entity is not None}
@@ -187,7 +190,7 @@ def _rival(b: _Builder) -> None:
 
 
 def _ask(b: _Builder, subject: Entity, main_attribute: Attribute) -> Context:
-    """Order the passages and list the questions, first the one that the level describes."""
+    """Order the passages, and return the context; the level describes its first question."""
     level, rng, draw = b.level, b.draw.rng, b.draw
     order = list(range(len(b.passages)))
     rng.shuffle(order)

@@ -1,9 +1,9 @@
-"""The generator: a seeded world of people, places and things, and examples drawn from it.
+"""Draw entities with their names and values, and write passages about them.
 
-`World(seed)` has a fixed population of known people, whose facts are in the training text. Every other
+`people.World(seed)` has a fixed population of known people, whose facts are in the training text. Every other
 entity is invented for one context: from `train` words for training, and from `held` words, which no training
-text contains, for evaluation. The same arguments give the same examples on every machine. This module
-does not depend on tokens or models.
+text contains, for evaluation. The same arguments give the same draws on every machine. This module does
+not depend on tokens or models.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ ATTEMPTS = 200  # draws of a value before the search for a fitting one ends
 
 @dataclass(slots=True, eq=False)
 class Entity:
-    """A person, place or thing with a name; `facts` contains the facts fixed so far."""
+    """A person, place or thing with a name; `facts` maps attributes to the values drawn so far."""
 
     kind: Kind
     name: str
@@ -48,7 +48,7 @@ class Draw:
         return self.pick(lx.pool(kind, self.split))
 
     def name(self, kind: str, namesake: str | None = None) -> str:
-        """Draw a new name; a person shares the first name or the surname of `namesake`."""
+        """Draw an unused name; with `namesake`, a person shares the first name or surname of that name."""
         for _ in range(ATTEMPTS):
             if kind == "person":
                 first, last = self.word("first"), self.word("surname")
@@ -81,7 +81,10 @@ class Draw:
         return Entity(kind, name, PRONOUNS["she" if len(name) % 2 else "he"])
 
     def value(self, attribute: Attribute, answer: str = "any") -> str:
-        """Draw a value of the attribute that no other entity of this context has."""
+        """Draw a value of the attribute that no other entity of this context has, if one is left.
+
+        `answer` restricts its length: "short" is one word, "long" is two or more.
+        """
         for _ in range(ATTEMPTS):
             kind = attribute.value
             if kind in LISTS:
@@ -103,7 +106,7 @@ class Draw:
 
 
 def tell(entity: Entity, attributes: Sequence[Attribute], draw: Draw) -> Passage:
-    """Write a passage that states these attributes, the first with the name, later ones with it at random."""
+    """Write a passage that states the attributes; sentences after the first may use a pronoun."""
     text, facts = "", []
     for i, attribute in enumerate(attributes):
         by_name = i == 0 or draw.rng.random() < 0.6
@@ -125,7 +128,7 @@ def tell(entity: Entity, attributes: Sequence[Attribute], draw: Draw) -> Passage
 
 
 def state(template: str, entity: Entity, value: str) -> tuple[str, int]:
-    """Write a sentence, and return it with the offset of the value in it."""
+    """Fill a sentence template; return the sentence and the character offset of the value in it."""
     they, their = entity.pronouns
     before, after = template.split("{v}")
     before = before.replace("{n}", entity.name).replace("{They}", they).replace("{Their}", their)
@@ -135,7 +138,7 @@ def state(template: str, entity: Entity, value: str) -> tuple[str, int]:
 
 
 def gossip(entity: Entity, attribute: Attribute, value: str, draw: Draw) -> Passage:
-    """Write a passage that states a wrong value as hearsay."""
+    """Write a passage that states a wrong value of an attribute as a rumour."""
     lead = draw.pick(RUMOURS).replace("{s}", "")
     sentence, offset = state(draw.pick(attribute.sentences), entity, value)
     if sentence.startswith(("The ", "For ")):

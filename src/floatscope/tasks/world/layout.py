@@ -33,7 +33,7 @@ Parts = list[tuple[str, str]]  # (name, text); names: template, passage i (from 
 def prompt_parts(question: str, passages: Sequence[str] = ()) -> Parts:
     """Return the parts of a prompt up to the answer slot; without passages: closed book.
 
-    A span inside passage i is at its own offset + len(LEAD) in the part named "passage i".
+    A character at offset k of passage i is at offset k + len(LEAD) in the part named "passage i".
     """
     return passage_parts(passages) + question_parts(question)
 

@@ -92,7 +92,7 @@ ORDINARY = frozenset("Taman Texel Lisette Gavia Nansen Larsen Divin Wazir".split
 
 
 def split_of(word: str) -> Split:
-    """Return the split of an invented word, which depends on its spelling alone."""
+    """Return the split of an invented word ("train" or "held"), which its spelling determines."""
     return "held" if zlib.crc32(word.encode()) % HELD_ONE_IN == 0 else "train"
 
 

@@ -69,7 +69,7 @@ class World:
     def examples(
         self, level: Level, n: int, *, seed: int = 0, known: bool = False, noise: Sequence[str] = ()
     ) -> list[Example]:
-        """Return `n` examples about unseen (or known) people, each the first question of a context."""
+        """Return `n` examples about unseen or `known` people, each the first question of its own context."""
         rng = random.Random(f"examples {self.seed} {seed} {level} {known}")
         split: lx.Split = "train" if known else "held"
         return [
@@ -86,7 +86,7 @@ class World:
         known: bool = False,
         noise: Sequence[str] = (),
     ) -> Context:
-        """Return passages with questions; the level's settings describe the first question."""
+        """Draw a context: passages with questions, the first of which has the level's settings."""
         if level.noise and not noise:
             raise ValueError(
                 f"noise = {level.noise}: give `noise`, a list of natural passages, "

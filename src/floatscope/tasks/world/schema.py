@@ -29,7 +29,7 @@ class Attribute:
 
     @property
     def leads_to(self) -> Kind | None:
-        """Kind of entity of the value, if a second hop can start from it; else None."""
+        """Kind of the entity that the value names, if a second hop can start there; else None."""
         return self.value if self.phrase and self.value in ("person", "place") else None  # type: ignore[return-value]
 
 

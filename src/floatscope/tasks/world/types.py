@@ -1,6 +1,6 @@
 """Data types of the generator: passages, questions, examples, and the settings of a level.
 
-They are plain frozen records with character spans; no text is drawn here.
+The types are frozen dataclasses with character spans; no text is drawn here.
 """
 
 from __future__ import annotations
@@ -102,12 +102,12 @@ class Example:
 
     @property
     def gold_sentence(self) -> Span | None:
-        """Offsets of the sentence with the answer, in the gold passage's text."""
+        """Offsets of the sentence with the answer in the gold passage's text; None without passages."""
         return self.fact.sentence if self.fact else None
 
     @property
     def answer_span(self) -> Span | None:
-        """Offsets of the answer in the gold passage's text."""
+        """Offsets of the answer in the gold passage's text; None without passages."""
         return self.fact.span if self.fact else None
 
     def closed_book(self) -> Example:
@@ -121,7 +121,7 @@ class Example:
 
 @dataclass(frozen=True)
 class Level:
-    """The settings of a task. A value out of range is an error that names the setting.
+    """The settings of a task in the world; a value out of range raises an error that names the setting.
 
     Args:
         passages (int): Number of passages in the prompt; 9 by default.

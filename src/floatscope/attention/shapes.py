@@ -78,7 +78,7 @@ class Labels:
 
 
 def exactly(tensor: Tensor) -> AbstractContextManager[None]:
-    """Switch autocast off for statistics of this tensor."""
+    """Return a context in which autocast is off on the tensor's device."""
     kind = tensor.device.type
     on = torch.is_autocast_enabled(kind)
     return torch.autocast(kind, enabled=False) if on else nullcontext()

@@ -95,7 +95,7 @@ class HostMemory:
         return array.view(dtype).reshape(shape)  # both refer to `array`
 
     def _worse(self, n: int) -> tuple[bool, int]:
-        """Sort key: pinned memory first, then the smallest block."""
+        """Return the sort key of free block n: pinned memory first, then the smallest block."""
         block = self._free[n]
         return block.ctypes.data not in self._addresses, block.nbytes
 

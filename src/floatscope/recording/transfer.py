@@ -103,7 +103,7 @@ class HostCopier:
             _copy_parts(tensor.cpu().numpy(), parts)
 
     def ready(self) -> None:
-        """Let the posted copies start only after all kernels launched so far."""
+        """Mark the point after which posted copies may start: when all kernels launched so far have run."""
         if self.cuda and self._queue:
             self._ready.record(torch.cuda.current_stream(self._queue[0].tensor.device))
 
@@ -148,7 +148,7 @@ class HostCopier:
         return self._pool.submit(self._finish_copy, host, arrived, parts, units)
 
     def wait_sent(self) -> None:
-        """Wait for the copies started before the latest `send`."""
+        """Wait for all copies that calls of `send` before the latest one started."""
         if self.cuda:
             for future in self._before:
                 future.result()
@@ -187,7 +187,7 @@ class HostCopier:
 
 @cache
 def _movers() -> ThreadPoolExecutor:
-    """Return the pool of threads that copy shares, each without further torch threads."""
+    """Return the pool of threads that copy shares; torch uses a single thread within each."""
     before, ready = torch.get_num_threads(), Barrier(_THREADS + 1)
 
     def begin() -> None:
@@ -210,9 +210,9 @@ def shares(parts: Sequence[Part], n: int) -> list[list[Part]]:
 
 @lru_cache(16)  # steps mostly have the same parts
 def _deal(sizes: tuple[tuple[int, int], ...], n: int) -> list[list[tuple[int, slice | None]]]:
-    """Divide parts among n shares of about equal size; each share lists its parts and their rows.
+    """Divide parts into at most n shares of about equal size; return (part, rows) pairs by share.
 
-    `sizes` contains the number of rows and bytes of each part.
+    `sizes` contains the number of rows and of bytes of each part. `rows` is None for an undivided part.
     """
     share_bytes = -(-sum(size for _, size in sizes) // n)
     pieces: list[tuple[int, int, slice | None]] = []

@@ -192,7 +192,7 @@ class Session:
         return traces if len(traces) > 1 else traces[0]
 
     def _forward(self, forward: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-        """Run a forward of the network as a step. A forward that fails ends its generation."""
+        """Run and record a forward of the network as a step. A forward that fails ends its generation."""
         if threading.get_ident() != self._thread:  # would wait forever for the session's thread
             remedy = "Open the session in the thread that runs the loop."
             raise UsageError(
@@ -344,7 +344,10 @@ def _padding(mask: Any, b: int, device: torch.device) -> Int[Tensor, " b"] | Non
 def _canvas_of_rows(
     ids: Int[Tensor, "b s"], rows: Bool[Tensor, "#b k"], generation: Generation | None
 ) -> tuple[Int[Tensor, "b k"], Bool[Tensor, "b k"] | None]:
-    """Return a forward's canvas and the rows that it computes; None for all rows."""
+    """Return a forward's canvas and the columns that it computes (None: all).
+
+    `ids` are those of the whole canvas, or only of the columns marked in `rows`.
+    """
     rows = rows.expand(len(ids), -1)
     counts = rows.sum(1)
     if bool((counts != counts[0]).any()):

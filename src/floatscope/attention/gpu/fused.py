@@ -131,7 +131,7 @@ class Launch:
 
     @property
     def _ahead(self) -> bool:
-        """Whether the kernels that compute products ahead support this view."""
+        """Whether the Hopper kernels of `overlapped` support this view."""
         return self.ruled and not self._directed and overlapped.takes(self.view)
 
     def columns(self) -> Tensor:
@@ -161,7 +161,7 @@ class Launch:
         return out
 
     def _offsets(self, tile: int) -> Tensor:
-        """Return the log-sum-exp to subtract per row and group, padded with +∞ by up to two tiles."""
+        """Return the log2-sum-exp of each row in its group; +∞ in other groups and in padding at the end."""
         groups, wide = self.plan.n_groups, (-(-self.n_query // tile) + 2) * tile
         out = torch.empty(
             (self.b, groups, self.h, wide), dtype=torch.float32, device=self.lse.device
@@ -251,5 +251,5 @@ def row_tiles(view: View) -> Tiles:
 
 
 def _power_of_two(n: int) -> int:
-    """Return the next power of two, at least 16, the smallest side of a matrix unit."""
+    """Return the smallest power of two that is at least n and at least 16, which matrix units require."""
     return max(16, 1 << (n - 1).bit_length())

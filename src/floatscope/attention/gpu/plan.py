@@ -100,7 +100,7 @@ class Plan:
     def side_by_side(
         self, parts: list[Tensor], n_rows: int, width: int, dtype: torch.dtype
     ) -> Float[Tensor, "b n w"]:
-        """Concatenate the (b, k, _) parts in one tensor, padded with zeros.
+        """Concatenate the (b, k, _) parts along the last axis, padded with zeros to (b, `n_rows`, `width`).
 
         All layers share the tensor, since their launches are sequential. Unchanged parts are not written
         again.

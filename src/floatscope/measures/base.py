@@ -45,7 +45,7 @@ class Measure(Configured):
 
     @property
     def needs(self) -> tuple[str, ...]:
-        """Names of the statistics that `compute` reads, as in `keep`; a study keeps no others.
+        """Names of the statistics that `compute` reads, as in `keep`; a study keeps only these.
 
         Use "head_mean" for `mean_mass` and `mean_received`, and "mass" for the values of single heads.
         """

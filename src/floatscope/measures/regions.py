@@ -76,7 +76,7 @@ def draw_categories(axis: Axes, result: Result, name: str, label: str) -> None:
 
 
 def written(trace: Trace) -> Bool[np.ndarray, " e"]:
-    """Find the reveals of the answer's text, up to and including its end token.
+    """Return which reveals belong to the answer's text, up to and including its end token.
 
     If one token is repeated to the end of the answer, only its first occurrence counts.
     """

@@ -22,7 +22,7 @@ HALF = 0.5  # a layer moves if more than this share of the examples move in it
 
 
 class Path(NamedTuple):
-    """Reference key over the states of one example."""
+    """Reference key of each cell (layer, or layer and head) over the states of one example."""
 
     key: Int[np.ndarray, "states *cells"]  # key at each state
     share: Float[np.ndarray, "states *cells"]  # share of attention that the key receives
@@ -77,7 +77,7 @@ def _share_of(
 
 
 class MovingLayers(NamedTuple):
-    """Number of layers that move, with bounds, and share of examples that move in each layer."""
+    """Number of moving layers with bounds, and share of moving examples in each layer with intervals."""
 
     number: Int[np.ndarray, "*draws"]
     low: Int[np.ndarray, "*draws"]

@@ -76,7 +76,7 @@ class Agreement(Measure):
 
 @dataclass(frozen=True)
 class Perturbation(Measure):
-    """Measure of the results of `perturbation`: cosine between prompts and their twins, by layer and head.
+    """Cosine of received attention between prompts and their twins: the measure of `perturbation`'s result.
 
     Args:
         by (str): Whether twins were compared key by key ("key") or by the means of regions ("region").
@@ -149,10 +149,10 @@ def perturbation(a: Sequence[Trace], b: Sequence[Trace]) -> Result:
 
 
 def _lengths(received: np.ndarray, even: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return vectors without NaN, their lengths, and a factor of the expected cosine after permutation.
+    """Return vectors with 0 for NaN, their lengths, and a factor of the expected cosine after permutation.
 
-    The product of two such factors is the expected cosine. Lifts over uniform attention (`even`) are
-    permuted, not the values, so that keys favoured by uniform attention do not count as a similarity.
+    The product of the factors of two vectors is their expected cosine. Lifts over uniform attention (`even`)
+    are permuted, not the values, so that keys favoured by uniform attention do not count as a similarity.
     """
     filled = np.nan_to_num(received)
     length = np.linalg.norm(filled, axis=-1)

@@ -55,7 +55,7 @@ class Dispersion(Measure):
             )
 
     def summarise(self, examples: Sequence[xr.Dataset], model: str) -> Result:
-        """Combine the examples, and compute the dispersion over them."""
+        """Combine the values of all examples, and add the dispersion of their positions."""
         result = super().summarise(examples, model)
         data, n = result.data, result.n
         place = result.examples["position"].transpose("example", "layer").values

@@ -1,7 +1,7 @@
 """Movement: whether the strongest key of masked rows changes while the answer is revealed.
 
-The strength of the key is measured too. Whether a weak key is more than noise can only be decided by
-comparison with untrained networks (a study).
+The strength of the key is measured too. Only a study, which compares with untrained networks, can decide
+whether a weak key is more than noise.
 """
 
 from dataclasses import dataclass
@@ -80,7 +80,7 @@ class Movement(Measure):
         return xr.Dataset(data | {"content": ((), content)})
 
     def _follow(self, trace: Trace, last: Int[np.ndarray, " keys"]) -> dict[str, np.ndarray]:
-        """Compute all values by layer, or by layer and head; `last` is each position's last masked state."""
+        """Compute all values except `content`; `last` is the last state in which each position is masked."""
         before, after = _pairs(trace)  # (pair, layer, head, key)
         mean = follow(before.mean(2), after.mean(2), self.factor)
         head = follow(before, after, self.factor)
@@ -115,7 +115,7 @@ class Movement(Measure):
 
 
 def _pairs(trace: Trace) -> tuple[np.ndarray, np.ndarray]:
-    """Return the shares (pair, layer, head, key) at a state and at the next, on rows masked in both."""
+    """Return shares (pair, layer, head, key) for each state and for the next, from rows masked in both."""
     groups = [str(group) for group in trace.data["group"].values]
     pairs = []
     for state in range(N_STATES - 1):

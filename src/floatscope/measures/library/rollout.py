@@ -69,7 +69,10 @@ class Rollout(Measure):
 
 
 def distinctness(rolled: xr.DataArray) -> xr.DataArray:
-    """Compute ½Σ|r_s − r_s'| over targets, mean over all pairs of regions that have rows: 0 … 1."""
+    """Return the total variation between the rollouts of two source regions, as a mean over all pairs.
+
+    Source regions without rows are left out. The result is from 0 to 1.
+    """
     other = rolled.rename(source="other")
     distance = abs(rolled - other).sum("target", skipna=False) / 2
     several = rolled.sizes["source"]

@@ -93,7 +93,10 @@ class Capture:
 
     @contextmanager
     def forward(self, forward: Forward) -> Iterator[Captured]:
-        """Capture exactly one forward; the results are complete when it ends."""
+        """Yield the results of exactly one forward, which are complete when the context ends.
+
+        Raises CaptureError if the number of attention calls is not the number of layers.
+        """
         self._forward, self._calls = forward, 0
         self.rollout.begin()
         self._layers = {layer: Layer() for layer in self.layers}

@@ -28,7 +28,7 @@ class Candidates:
 
 @dataclass(frozen=True, eq=False)
 class HeldRows:
-    """One layer's queries from row `start` on, and the keys, mask and bias to compute their weights."""
+    """One layer's held queries, and the keys, mask and bias from which their weights can be computed."""
 
     query: Float[Tensor, "b h w d"]
     key: Float[Tensor, "b kv k d"]
@@ -53,7 +53,7 @@ class Layer:
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """Strongest keys and region sums of complete attention rows, prompt after prompt."""
+    """Strongest keys and region sums of complete attention rows; the rows of all prompts in one axis."""
 
     key: Int[Tensor, "n l h t"]
     weight: Float[Tensor, "n l h t"]
@@ -74,7 +74,10 @@ class Captured:
     stacked: Candidates | None = None
 
     def detached(self) -> "Captured":
-        """Return a copy for `rows` that the next forward does not overwrite."""
+        """Return these results for `rows`, with candidates copied, so that no forward overwrites them.
+
+        Without candidates in every layer, the results themselves are returned.
+        """
         candidates = [layer.candidates for layer in self.layers.values()]
         if self.stacked is not None or any(c is None for c in candidates):
             return self

@@ -30,7 +30,7 @@ FEW = 64  # queries
 
 
 class LseCapture(TorchDispatchMode):
-    """Context manager that keeps the log-sum-exp of the SDPA call inside.
+    """Context manager that keeps the log-sum-exp of the SDPA call made inside it.
 
     Example: `with LseCapture() as captured: sdpa(query, …); lse = captured.lse(query)`.
     """

@@ -203,7 +203,7 @@ def by_layer(values: Values, *, keep: Sequence[str] = ("layer",)) -> xr.Variable
 
 
 def log_mean(ratio: xr.DataArray) -> xr.Variable:
-    """Average ratios by layer in logarithms, so that ½ and 2 cancel; ratios of 0 are ignored."""
+    """Return the geometric mean of ratios by layer, so that ½ and 2 cancel; ratios of 0 are ignored."""
     logs = by_layer(xr.apply_ufunc(np.log, ratio.where(ratio > 0)))
     return logs.copy(data=np.exp(logs.values))
 

@@ -25,7 +25,7 @@ SERIES = (0, 1, 2, 4, 5, 6, 8, 9)  # line styles in figures; dotted is for nulls
 
 
 def gold_of(trace: Trace) -> str | None:
-    """Return the name of the gold region; None if the trace has none, or if it has no tokens."""
+    """Return the name of the gold region; None if none is named or the named region has no tokens."""
     gold = str(trace.info.get("gold", ""))
     return gold if gold and gold in names(trace) else None
 

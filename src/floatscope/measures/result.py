@@ -145,7 +145,7 @@ class Result:
         return "\n".join(lines) + ">"
 
     def _range(self, name: str) -> str:
-        """Format a value with its interval, or its range over all cells; then its null and its lift."""
+        """Format a single value with interval and null, or the ranges over cells of value, null and lift."""
         data, several = self.data, self.data[name].ndim > 0
         texts = []
         for end in ("", "_null", "_lift") if several else ("", "_null"):

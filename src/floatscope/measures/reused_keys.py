@@ -27,10 +27,10 @@ def check_shares(name: str, shares: Sequence[float]) -> None:
 
 
 def deciding_mass(trace: Trace) -> xr.DataArray:
-    """Return the share of attention that each key receives from the rows that decide at each step.
+    """Return the share of attention that each key receives from the deciding rows of each step.
 
-    In a diffusion model these are the rows that are still masked. In a causal model it is the row that was
-    computed last; at the first kept step it is the mean of all rows of the prompt.
+    In a diffusion model, the deciding rows are those still masked. In a causal model, they are the rows
+    computed since the previous kept step; at the first kept step, all rows computed so far.
 
     Returns:
         (step, layer, head, key); 0 for keys that do not exist yet.

@@ -82,7 +82,7 @@ class Streaming(Watcher):
             yield
 
     def start(self, prompts: Sequence[Encoded]) -> None:
-        """Start a batch of prompts."""
+        """Prepare to record a batch of prompts."""
         self._first += len(self._lengths)
         self._lengths = np.array([len(prompt.ids) for prompt in prompts])
         self._columns: dict[str, list[np.ndarray]] = {name: [] for name in COLUMNS}

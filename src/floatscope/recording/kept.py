@@ -78,7 +78,7 @@ class KeptSteps:
 class StoredSteps:
     """Steps on disk, which a thread writes to a store in order.
 
-    The values of a step arrive from the device one or two steps later; until then they have separate memory.
+    The values of a step arrive from the device one or two steps later; each step has its own host memory.
     """
 
     copier: HostCopier

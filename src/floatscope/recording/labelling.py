@@ -55,7 +55,7 @@ class Labelling:
         return not BY_GROUP.isdisjoint(self.keep)
 
     def forward(self, state: State, step_kept: bool) -> Forward:
-        """Return the labels of one forward."""
+        """Return the visibility and labels of one forward; `step_kept`: its step is part of the trace."""
         region = self._regions(state)
         if state.ends is not None:
             region = region.masked_fill(~state.visible.key_is_real, -1)

@@ -46,7 +46,7 @@ class Consumer(Protocol):
     def step(self, record: StepRecord) -> None: ...
 
     def finish(self) -> None:
-        """Finish after the last step."""
+        """Complete the output after the last step."""
 
 
 @dataclass(frozen=True)
@@ -121,7 +121,7 @@ def all_layers(captured: Captured) -> dict[str, Tensor]:
 
 
 def _count_queries(of_region: Int[Tensor, "b r"], labels: Labels) -> Int[Tensor, "b g"]:
-    """Count the queries of each group, from the numbers of queries by region."""
+    """Return the number of queries in each group, from the numbers of queries in each region."""
     last = labels.n_groups - 1
     if last + 1 == of_region.shape[1]:
         return of_region

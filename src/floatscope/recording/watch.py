@@ -238,7 +238,7 @@ class Session:
             self.generations[-1].close()
 
     def _begin(self, arguments: dict[str, Any]) -> Generation | None:
-        """Start a step of the forward's generation; None for a forward that is not recorded."""
+        """Start a step and return its generation; None for a forward that is not recorded (guidance)."""
         generation = self.generations[-1] if self.generations else None
         # A generation is closed if the forward after its last one failed.
         if generation is not None and (self._begins or generation.closed):
@@ -259,7 +259,7 @@ class Session:
     def _computed(
         self, arguments: dict[str, Any], generation: Generation | None
     ) -> ComputedColumns:
-        """Determine which columns of which canvas a forward computes."""
+        """Return the canvas of a forward and the columns that it computes, read from its arguments."""
         ids = arguments.get("input_ids")
         if not isinstance(ids, Tensor) or ids.ndim != 2:
             remedy = "Give the network input_ids: a canvas cannot be read from embeddings."
@@ -366,9 +366,9 @@ def _canvas_of_rows(
 def _cached_columns(
     ids: Tensor, padding: Tensor, positions: Any, before: Tensor
 ) -> ComputedColumns:
-    """Return the columns that a cached forward computes.
+    """Return the canvas of a forward with a cache, and the columns that it computes.
 
-    They are appended after the cached columns `before`, or overwrite some of them.
+    The columns are appended after the cached columns `before`, or overwrite some of them.
     """
     q, past = ids.shape[1], before.shape[1]
     if isinstance(positions, Tensor):

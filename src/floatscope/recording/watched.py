@@ -329,7 +329,7 @@ class Generation:
         self._next_tail = call.key[:, :, -1].clone()
 
     def _check_mask(self, call: attention_hook.Call) -> None:
-        """Raise CaptureError if the mask does not follow from direction and padding; once per reach."""
+        """Raise CaptureError if the mask does not follow from direction and padding (one check per reach)."""
         model, reach = self.model, self.model.reaches[call.layer]
         if reach in self._compared:
             return

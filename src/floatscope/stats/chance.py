@@ -95,7 +95,7 @@ class _Simulated:
         self._values, self._ranked = values, 0
 
     def shared(self, a: int, b: int) -> np.ndarray:
-        """Count the keys shared by the a strongest of one state and the b strongest of the other: (draws,)."""
+        """Count the keys in both the a strongest of one state and the b strongest of the other: (draws,)."""
         if not a or not b:
             return np.zeros(self._values.shape[1], int)
         if max(a, b) > self._ranked:
@@ -119,7 +119,7 @@ class _Simulated:
 
 
 class Chance:
-    """Chance levels for one set of keys.
+    """Chance levels of the strongest keys, and of pairs of states, for one set of keys.
 
     `visible` (n,) counts the queries that see each key; `received` (states, n) is the measured attention,
     from which the noise of rows is estimated.

@@ -40,7 +40,7 @@ def follow(
     after: Float[np.ndarray, "pairs *cells keys"],
     factor: float = FACTOR,
 ) -> Path:
-    """Follow the reference key from state to state.
+    """Return the reference key at each state, its share of attention, and where it changes.
 
     Args:
         before, after: shares of attention by key at a state and at the next state, for each pair of
@@ -62,7 +62,7 @@ def follow(
 def _replace(
     shares: Float[np.ndarray, "*cells keys"], reference: Int[np.ndarray, "*cells"], factor: float
 ) -> tuple[Int[np.ndarray, "*cells"], Bool[np.ndarray, "*cells"]]:
-    """Return the new reference key of each cell, and whether it has changed."""
+    """Return the new reference key of each cell, and whether it differs from `reference`."""
     strongest = shares.argmax(-1)
     other = (strongest != reference) & (
         _share_of(shares, strongest) >= factor * _share_of(shares, reference)

@@ -62,7 +62,8 @@ def mass(
 ) -> Float[np.ndarray, " s"]:
     """Return the mass of each key under uniform attention of every query; sums to 1.
 
-    Bidirectional: 1/S. Causal: (1/S)·Σ_{i≥j} 1/(i+1), so position 0 gets H_S/S by construction.
+    For S keys: 1/S if bidirectional; (1/S)·Σ_{i≥j} 1/(i+1) if causal, so position 0 gets (1 + ½ + … + 1/S)/S
+    by construction.
     """
     last, reach = last_visible(direction, block, size, **rule), rule.get("reach")
     # attention of each query to each visible key

@@ -45,7 +45,7 @@ def save(data: xr.Dataset, path: Path, schema: int, *, overwrite: bool = False) 
 
 @contextmanager
 def writing(path: Path, remedy: str) -> Iterator[None]:
-    """Turn file system errors while writing a store into a TraceError."""
+    """Return a context that turns file system errors into a TraceError about writing the store."""
     try:
         yield
     except OSError as error:
@@ -96,7 +96,7 @@ def progress(path: Path) -> dict[str, Any] | None:
 
 
 def _attributes(path: Path) -> dict[str, Any]:
-    """Return the root's attributes; empty if they cannot be read (`load` reports the error)."""
+    """Return the attributes of a store's root; empty if unreadable (`load` reports the error)."""
     try:
         attributes = read_object(path / ROOT)["attributes"]
     except (OSError, ValueError, KeyError):

@@ -29,7 +29,7 @@ class SideStream:
             yield
 
     def join(self) -> None:
-        """Let all kernels launched from now on wait for the branch."""
+        """Let all later kernels of the current stream wait for the kernels of the branch."""
         if self._read:
             torch.cuda.current_stream().wait_stream(self._stream)
             self._read.clear()

@@ -128,7 +128,7 @@ def perturbation(a: Sequence[Trace], b: Sequence[Trace]) -> Result:
         raise UsageError(problem, "Build prompts and twins with the same named parts.")
 
     def vectors(received: xr.DataArray) -> np.ndarray:
-        """Return vectors (layer, head, key or region); uniform attention has no layer and no head."""
+        """Return the mean over steps, (layer, head, key or region); uniform attention is (key or region)."""
         mean = received.mean("step")
         if not by_key:
             mean = mean.groupby("region").mean("key").sel(region=shared)

@@ -23,6 +23,8 @@ from ..result import Result
 class Rollout(Measure):
     """Rollout R_l = ½(Ā_l + I)R_{l−1} from the rows of the answer to each category of region.
 
+    Ā_l is the attention of layer l averaged over heads; R_0 assigns each position to its region.
+
     - `rollout`: by layer, mean over the rows of `source` at every step that has such rows (the first step of
       a causal model has none)
     - `last`: the same in the last kept layer

@@ -72,7 +72,7 @@ def score_limits(b: Cells, c: Cells, n: Cells, quantile: Cells | float) -> tuple
 def _crossing(
     b: Cells, c: Cells, n: Cells, target: Cells | float, low: Cells, high: Cells
 ) -> Cells:
-    """Find where the score, which falls as the difference grows, equals the target."""
+    """Return the difference between `low` and `high` at which the falling score equals the target."""
     for _ in range(_HALVINGS):
         middle = (low + high) / 2
         above = _score(b, c, n, middle) > target

@@ -2,7 +2,7 @@
 
 A subclass defines `compute(trace)`, which returns a dataset of values for one example: `x` and, if it has a
 null, `x_null`. The base class adds coordinates, constant nulls, intervals, lifts, tables and a default
-figure. A value that does not apply is NaN. A statistic that was not kept raises an error that names it.
+figure. A value that does not apply is NaN. If a trace lacks a statistic, the error names the statistic.
 """
 
 from collections.abc import Iterable, Sequence

@@ -28,7 +28,7 @@ def heatmap(
 ) -> Figure:
     """Draw the share of attention received by every key at every step, with the anchors of a rule.
 
-    This is `Trace.heatmap("step", …)` with marks. The rule is applied to received attention, averaged over
+    The map is that of `Trace.heatmap("step", …)`. The rule is applied to received attention, averaged over
     the layers and heads that are drawn. Triangles mark anchors, open circles the positions revealed at a
     step.
 

@@ -1,4 +1,4 @@
-"""Running sums of a decoding with a KV cache: each forward adds its rows to the sums of earlier ones.
+"""Running sums of a decoding with a KV cache: each forward adds its rows to the sums of earlier forwards.
 
 Rows of a causal model and of finished blocks never change, so the attention of all rows so far to a key is
 the sum over the forwards. Tensors contain all layers of an array: (b, *dims) as listed in

@@ -1,14 +1,15 @@
 """Copy values from the device to the host while the device continues.
 
-A tensor on a GPU is copied on a second stream: directly to its destination if that is pinned memory,
-otherwise to a pinned buffer, from which threads copy its parts to their destinations. Copies to the host run
-one after another, even on different streams, and the decoding loop waits for small copies of its own. The
-copies of a step are therefore posted during the step, marked by `ready` when all of the step is launched, and
-started by `send` when the next forward is launched. Sent earlier, a batch's copies of 3.5 ms delayed every
-step by 3.5 ms. `settle` waits for all copies. On a CPU every copy is made immediately.
+A tensor on a GPU is copied on a second stream: directly to its destination if the destination is pinned
+memory, otherwise to a pinned buffer, from which threads copy its parts to their destinations. Copies to the
+host run one after another, even on different streams, and the decoding loop waits for small copies of its
+own. The copies of a step are therefore posted during the step, marked by `ready` when all of the step is
+launched, and started by `send` when the next forward is launched. When they were started earlier, the copies
+of a batch, which take 3.5 ms, delayed every step by 3.5 ms. `settle` waits for all copies. On a CPU every
+copy is made immediately.
 
 Python threads share one lock (the GIL), which the loop needs too. One thread therefore waits for the copies
-from the device, and each of the others copies its share in a single call that releases the lock. On an H200,
+from the device, and every other thread copies its share in a single call that releases the lock. On an H200,
 a step of 10 ms took 18 ms when eight threads waited, and up to 50 ms when each made one call per part.
 """
 

@@ -1,8 +1,8 @@
 """Compute sums of few rows on a GPU, as in a step with a KV cache; launches `few_kernels`.
 
 Attention's forward returns no log-sum-exp for few rows, and each of the kernels for many rows would
-compute the same product. Here the logarithms of the weights are written once, as (b, h, q, k) numbers, and
-everything is computed from them, in five launches per layer.
+compute the product of q and k again. Here the logarithms of the weights are written once, as (b, h, q, k)
+numbers, and all sums are computed from these logarithms, in five launches per layer.
 """
 
 from dataclasses import replace

@@ -1,9 +1,9 @@
 """Column sums for Hopper GPUs: the next tile's product runs during this tile's exponentials.
 
 The plain kernel waits for each product before it computes the exponentials, so the matrix units are idle
-meanwhile. Triton cannot express the overlap; its lower level Gluon can. The sums are the same, for
-bidirectional attention without an edited mask; everything else uses `kernels`. Imported only on such a
-GPU; `overlapped` launches it.
+meanwhile. Triton cannot express the overlap; its lower level Gluon can. The sums are those of `kernels`.
+Only bidirectional attention without an edited mask is supported. Imported only on a Hopper GPU; `overlapped`
+launches the kernel.
 """
 
 from triton.experimental import gluon

@@ -2,7 +2,7 @@
 
 The sums are those of `kernels.row_sums`, for bidirectional attention without an edited mask. The weights
 go from registers directly into the product with the values, without an exchange between threads. Imported
-only on such a GPU; `overlapped` launches it.
+only on a Hopper GPU; `overlapped` launches the kernel.
 """
 
 from triton.experimental import gluon

@@ -27,8 +27,8 @@ class LogitLens(Measure):
       the reveal
     - `entropy`: by layer, entropy of the lens's distribution, in nats
     - `commit_layer`: first layer from which on a revealed token is the arg-max, at the step of the reveal
-    - `commit_step`: first step from which on it is the arg-max in the last kept layer; NaN for a causal
-      model, which predicts each position once
+    - `commit_step`: first step from which on a revealed token is the arg-max in the last kept layer; NaN for
+      a causal model, which predicts each position once
     - `lead`: number of steps between `commit_step` and the reveal; NaN for a causal model
     """
 

@@ -29,12 +29,12 @@ class Movement(Measure):
 
     The measure reads the trace returned by `model.read_states(trace)`: the canvas at the start, at ¼, ½ and
     ¾ of the content, and at the last step at which 8 rows are still masked. Neighbouring states are
-    compared on the rows that are masked in both. Another key replaces the reference key only if it receives
-    at least `factor` times its share, so that near-ties do not count.
+    compared on the rows that are masked in both. Another key replaces the reference key only if the other key
+    receives at least `factor` times the share of the reference key, so that near-ties do not count.
 
     - `moved`: by layer (mean over heads), 1 if the reference key changed at least once
-    - `moved_late`: by layer, 1 if it differs between the first and the last state, on the rows masked in
-      both
+    - `moved_late`: by layer, 1 if the reference key differs between the first and the last state, on the
+      rows masked in both
     - `share`: by layer, share of the masked rows' attention on the reference key, mean over states
     - `frontier`: by layer, correlation of the reference key's position with the first position still masked
     - `moved_heads`, `share_heads`, `frontier_heads`: the same by layer and head

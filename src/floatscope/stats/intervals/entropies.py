@@ -25,7 +25,7 @@ def entropy(
     cells; the jackknife leaves an example out of all cells at once, which accounts for their dependence.
 
     The estimate adds (occupied bins − 1) / 2n to the plain entropy (Miller 1955). Its standard error
-    combines that of the jackknife, which is 0 if all bins are equally full, with the standard error in
+    combines the jackknife's, which is 0 if all bins are equally full, with the standard error in
     that case, where 2n(ln bins − plain entropy) is χ² with bins − 1 degrees of freedom. The ends use
     Student's quantile.
     The upper end also allows for missed bins: bins without any of the n examples can still have a share of 1

@@ -15,7 +15,7 @@ _trusted: "WeakSet[nn.Module]" = WeakSet()
 
 @contextmanager
 def trusting(modules: Sequence[nn.Module]) -> Iterator[None]:
-    """Return a context that caches factors of weights without version counter (inference mode) too.
+    """Return a context that also caches factors of weights without a version counter (inference mode).
 
     Such weights must not change within the context.
     """
@@ -31,7 +31,7 @@ def trusting(modules: Sequence[nn.Module]) -> Iterator[None]:
 
 
 def versions(modules: Sequence[nn.Module]) -> tuple[int, ...] | None:
-    """Return the version counter of each module's W_O, which grows with every change; None without one."""
+    """Return the version counters of the modules' W_O, which grow with changes; None if one is missing."""
     counts = tuple(_version(module) for module in modules)
     return None if min(counts, default=0) < 0 else counts
 

@@ -62,9 +62,9 @@ def _kernels() -> tuple[ModuleType, ModuleType] | None:
 
 
 def _matrix(x: Tensor) -> tuple[list[int], int, int, int] | None:
-    """Return how x (b, h, n, d) is laid out as a matrix; None if it is not.
+    """Describe how x (b, h, n, d) lies in memory as one matrix; None if the copy engine cannot read it.
 
-    The result is the matrix's shape, its rows per batch, rows per head and columns per head.
+    The result is the shape of the matrix, and its rows per batch, rows per head and columns per head.
     """
     b, h, n, d = x.shape
     of_batch, of_head, of_row, of_dim = x.stride()

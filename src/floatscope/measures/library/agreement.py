@@ -76,7 +76,7 @@ class Agreement(Measure):
 
 @dataclass(frozen=True)
 class Perturbation(Measure):
-    """Cosine of received attention between prompts and their twins: the measure of `perturbation`'s result.
+    """The measure that `perturbation` computes: cosine between prompts and their twins, by layer and head.
 
     Args:
         by (str): Whether twins were compared key by key ("key") or by the means of regions ("region").

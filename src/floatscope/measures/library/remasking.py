@@ -26,7 +26,7 @@ from ..result import Result
 
 @dataclass(frozen=True)
 class Remasking(Measure):
-    """Effect of one revealed token on the masked positions, by step: the measure of `remasking`'s result.
+    """The measure that `remasking` computes: effect of a revealed token on masked positions, by step.
 
     - `moved`: total variation between the predictions at a masked position with and without the token, mean
       over masked positions and over revealed tokens

@@ -34,7 +34,7 @@ from ..result import Result
 
 @dataclass(frozen=True)
 class Staleness(Measure):
-    """Effects of old keys and values, means over the steps that used them: the measure of `staleness`.
+    """The measure that `staleness` computes: effects of old keys, as means over the steps that used them.
 
     The reference is a forward without the cache over the same canvas.
 

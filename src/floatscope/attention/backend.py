@@ -1,7 +1,8 @@
 """Choose the implementation that computes a view's statistics, on a CPU or a GPU.
 
-No other module makes this choice. Tensors on a GPU go to the kernels of `gpu`. If these do not apply, the
-blocks of `cpu` (which run on any device) are used, with one notice per reason. Both give the same numbers.
+No other module makes this choice. Tensors on a GPU go to the kernels of `gpu`. Views that the kernels do not
+support are computed in blocks by `cpu` (on any device), with one warning per reason. Both give the same
+numbers.
 """
 
 import warnings
@@ -36,7 +37,11 @@ def capture_lse(call: attention_hook.Call) -> LseCapture | CpuLseCapture:
 
 
 def sums(view: View, *, entropy: bool = True, regions: bool = True) -> Arrays:
-    """Compute column sums by query group, and on request row entropy, region sums and the rollout's step."""
+    """Compute column sums by query group, row entropies, region sums and the product of weights and state.
+
+    `entropy` and `regions` say whether to include row entropies and region sums. The product, averaged over
+    heads, is included if the view has a `state` (for the rollout).
+    """
     if view.few_sums is not None and view.few_sums.labels is view.labels:
         include = {"column_sum": True, "rolled": True, "entropy": entropy, "region_sum": regions}
         return {name: array for name, array in view.few_sums.arrays.items() if include.get(name)}
@@ -47,14 +52,17 @@ def sums(view: View, *, entropy: bool = True, regions: bool = True) -> Arrays:
 def strongest(
     view: View, rows: tuple[int, int], top: int
 ) -> tuple[Int[Tensor, "b h w t"], Float[Tensor, "b h w t"]] | None:
-    """Return keys and weights of some rows, strongest first; None if the kernels do not support the view."""
+    """Return the `top` strongest keys of rows start … stop − 1, and their weights; None without kernels.
+
+    `rows` is (start, stop). None means that the kernels do not support the view.
+    """
     if view.few_sums is not None:
         return few.strongest(view.few_sums, *rows, top)
     return _by_kernels(view, lambda: peaks.strongest(fused.Launch(view), *rows, top))
 
 
 def with_lse(view: View, attend: Callable[[], object] | None = None, columns: bool = False) -> View:
-    """Return the view with its log-sum-exp, if kernels need one that attention's forward did not provide.
+    """Return the view with its log-sum-exp, computed if the kernels need it and attention returned none.
 
     For few queries the log-sum-exp is computed here, together with the sums and, on request, the `columns`
     statistics. For many queries it comes from a call of `attend`, if given, which runs the attention.
@@ -97,7 +105,7 @@ def value_norms(module: nn.Module, value: Float[Tensor, "b kv k d"]) -> Float[Te
 def region_totals(
     from_region: Float[Tensor, "b q f"], by_row: Float[Tensor, "b h q r"]
 ) -> Float[Tensor, "b h f r"]:
-    """Sum over the rows of each region."""
+    """Sum `by_row` over the rows of each region; `from_region` is the indicator of each row's region."""
     if by_row.shape[2] == 1:
         return from_region[:, :, :, None] * by_row
     if _kernels_at(by_row):

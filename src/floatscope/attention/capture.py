@@ -93,7 +93,10 @@ class Capture:
 
     @contextmanager
     def forward(self, forward: Forward) -> Iterator[Captured]:
-        """Capture exactly one forward; the results are complete when it ends."""
+        """Yield the results of exactly one forward, which are complete when the context ends.
+
+        Raises CaptureError if the number of attention calls is not the number of layers.
+        """
         self._forward, self._calls = forward, 0
         self.rollout.begin()
         self._layers = {layer: Layer() for layer in self.layers}
@@ -152,7 +155,7 @@ class Capture:
 
     @contextmanager
     def recording(self, inputs: Arrays, visible: Visibility) -> Iterator[Captured | None]:
-        """Yield the capture of the recorded forward; None if no forward is watched."""
+        """Yield the results of a forward while it is recorded; None if no forward is being captured."""
         forward, layers = self._forward, self._layers
         if forward is None:
             yield None
@@ -174,7 +177,7 @@ class Capture:
             self.rollout.begin()
 
     def replayed(self, layers: dict[int, Layer]) -> None:
-        """Copy the results of a replayed forward that was not captured otherwise."""
+        """Store a replayed forward's results by layer, because a replay does not call the attention hook."""
         if self._forward is not None:
             self._layers.update({layer: replace(results) for layer, results in layers.items()})
             self._calls = self.model.n_layers
@@ -256,9 +259,9 @@ class Capture:
     def _may_wait(self, layer_call: "_LayerCall") -> bool:
         """Return whether to measure this layer after the forward instead of at once.
 
-        This is done for forwards with a cache on a CPU. A layer of 32 rows takes 160 µs between two layers of
-        the network, and 90 µs right after other measurements. Without a cache, storing keys and values costs
-        more time than is saved.
+        This is done for forwards with a cache on a CPU. Measuring a layer of 32 rows takes 160 µs between two
+        layers of the network, and 90 µs right after other measurements. Without a cache, storing keys and
+        values costs more time than is saved.
         """
         routed = "experts" in self.keep  # experts of settling rows are known only later
         on_gpu = backend.on_gpu(layer_call.call.query)
@@ -274,7 +277,7 @@ class Capture:
 
     @cached_property
     def _summed_alone(self) -> bool:
-        """Whether all kept statistics follow from one layer's sums."""
+        """Whether attention calls are measured for sums over one layer's weights (`_SUMMED`) alone."""
         measured = [n for n in self.keep if n in _WEIGHED or n == "kv_drift" or _function(n)]
         return 0 < len(measured) == len(_SUMMED & set(self.keep))
 
@@ -367,7 +370,7 @@ class Capture:
 
     @cached_property
     def _computed(self) -> list[tuple[Statistic, Compute]]:
-        """The kept statistics that are functions of one layer's attention, with their functions."""
+        """Pairs of a kept statistic and the function that computes it from one layer's attention."""
         kept_rows = ((name, row) for name, row in STATISTICS.items() if name in self.keep)
         functions = ((row, _function(name)) for name, row in kept_rows)
         return [(row, compute) for row, compute in functions if compute is not None]
@@ -375,7 +378,7 @@ class Capture:
     def _select_kept_heads(
         self, statistic: Statistic, values: Mapping[str, Tensor], join: Join | None = None
     ) -> Arrays:
-        """Return the arrays of a statistic for the kept heads; with `join`, only arrays of that kind."""
+        """Return a statistic's arrays for the kept heads; with `join`, only the arrays joined that way."""
         arrays = {}
         for array in statistic.arrays:
             tensor, axis = values[array.name], array.head_axis
@@ -402,7 +405,7 @@ class Capture:
     def _take_sums(
         self, sums: Arrays, pick: slice | Tensor, layer: Layer, part: Layer, forward: Forward
     ) -> None:
-        """Store the sums of all rows in `layer`, and the sums of settling rows in `part`."""
+        """Store the sums of all rows in `layer`, and those of rows never computed again in `part`."""
         n = forward.settled or 0
         if not _COLUMN_SUMS.isdisjoint(self.keep):
             column_sum, settled = sums["column_sum"][:, :, pick], None
@@ -451,7 +454,7 @@ def _require_arrays(statistic: Statistic, values: Any, view: View) -> None:
 
 
 def _by_group(entropy: Float[Tensor, "b h q"], labels: Labels, max_entropy: Tensor) -> Arrays:
-    """Sum entropies over the queries of each group, and count them.
+    """Return the sum of the entropies and the number of queries in each group.
 
     Queries with one visible key are left out.
     """
@@ -487,7 +490,7 @@ class _LayerCall:
 
 
 def _select_heads(view: View, heads: Int[Tensor, " n"]) -> View:
-    """Select some heads of a view; each grouped head gets its own key."""
+    """Return the view of some heads; keys shared by several heads are repeated."""
     mask = view.mask
     return replace(
         view,

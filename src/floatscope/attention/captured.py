@@ -1,4 +1,4 @@
-"""The statistics captured from one forward, layer by layer, and the attention rows behind revealed positions.
+"""The statistics captured from one forward by layer, and the attention rows that predict revealed tokens.
 
 The positions that a step reveals are known only after the forward. Until then, either the strongest keys of
 every candidate row are kept, or the queries and keys from which the rows can be computed (`HeldRows`).
@@ -28,7 +28,7 @@ class Candidates:
 
 @dataclass(frozen=True, eq=False)
 class HeldRows:
-    """One layer's queries from row `start` on, and the keys, mask and bias to compute their weights."""
+    """One layer's held queries, and the keys, mask and bias from which their weights can be computed."""
 
     query: Float[Tensor, "b h w d"]
     key: Float[Tensor, "b kv k d"]
@@ -53,7 +53,7 @@ class Layer:
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """Strongest keys and region sums of complete attention rows, prompt after prompt."""
+    """Strongest keys and region sums of complete attention rows; the rows of all prompts in one axis."""
 
     key: Int[Tensor, "n l h t"]
     weight: Float[Tensor, "n l h t"]
@@ -74,7 +74,10 @@ class Captured:
     stacked: Candidates | None = None
 
     def detached(self) -> "Captured":
-        """Return a copy for `rows` that the next forward does not overwrite."""
+        """Return these results for `rows`, with candidates copied, so that no forward overwrites them.
+
+        Without candidates in every layer, the results themselves are returned.
+        """
         candidates = [layer.candidates for layer in self.layers.values()]
         if self.stacked is not None or any(c is None for c in candidates):
             return self
@@ -86,7 +89,10 @@ class Captured:
         return replace(self, layers={}, stacked=Candidates(*arrays))
 
     def rows(self, rows_by_prompt: Sequence[Tensor]) -> Rows:
-        """Return the chosen rows of each prompt, counted from its first candidate. Call only once."""
+        """Return strongest keys and region sums of the given rows of each prompt. Call only once.
+
+        Rows are numbered from the first candidate row.
+        """
         with exactly(self.labels.region):
             return self._rows(rows_by_prompt)
 
@@ -116,7 +122,7 @@ class Captured:
         return Rows(*tensors)  # (n, l, h, _) each
 
     def _computed(self, layers: Sequence[Layer], rows_by_prompt: Sequence[Tensor]) -> list[Tensor]:
-        """Compute the rows of all prompts in these layers, (all, l, h, _), one prompt at a time."""
+        """Return key, weight and flow, (n, l, h, _) each, of the given rows, computed prompt by prompt."""
         device, by_prompt = self.labels.region.device, []
         for b, rows in enumerate(rows_by_prompt):
             if not len(rows):  # no rows chosen in this prompt
@@ -131,7 +137,7 @@ class Captured:
 
 
 def _pick_rows(layer: Layer, prompt: Tensor, place: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return one layer's rows of all prompts, (all, h, _), from its candidates."""
+    """Return key, weight and flow, (n, h, _) each, of the given rows from one layer's candidates."""
     candidates, layer.candidates = layer.candidates, None
     if candidates is None:
         raise CaptureError("no rows were kept", "Include 'rows' in keep.")
@@ -141,7 +147,10 @@ def _pick_rows(layer: Layer, prompt: Tensor, place: Tensor) -> tuple[Tensor, Ten
 
 
 def hold(view: View, start: int, stop: int) -> HeldRows:
-    """Copy the queries of rows start … stop − 1, so that the full query tensor can be freed."""
+    """Keep the tensors from which the weights of rows start … stop − 1 can be computed later.
+
+    Queries are copied, so that the full query tensor can be freed.
+    """
     mask = view.mask
     if mask is not None:
         mask = mask[:, :, start:stop].expand(len(view.query), -1, -1, -1)
@@ -167,7 +176,7 @@ def _scores(source: HeldRows, b: int, rows: Int[Tensor, " n"]) -> Float[Tensor, 
 def strongest(
     weight: Float[Tensor, "*h n k"], top: int
 ) -> tuple[Int[Tensor, "*h n t"], Float[Tensor, "*h n t"]]:
-    """Return the `top` keys with the largest weights; missing ones have weight 0 and key −1."""
+    """Return the `top` keys with the largest weights, and these weights; −1 and 0 for missing keys."""
     best = weight.topk(min(top, weight.shape[-1]), dim=-1)
     missing = top - best.values.shape[-1]
     key = best.indices.masked_fill(best.values == 0, -1)

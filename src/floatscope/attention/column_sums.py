@@ -75,7 +75,10 @@ def column_sums(
 def _without_empty_rows(
     mask: Bool[Tensor, "b #h q k"], causal: bool, group: Int[Tensor, "b q"]
 ) -> tuple[Bool[Tensor, "b #h q k"], Int[Tensor, "b q"]]:
-    """Add the causal rule to a mask, and exclude the queries that see no key."""
+    """Return the mask with the causal rule added, and the groups without queries that see no key.
+
+    Such queries get group −1, and the mask lets them see every key, so that their softmax is defined.
+    """
     q, k = mask.shape[2:]
     if causal:
         mask = mask & torch.ones(q, k, dtype=torch.bool, device=mask.device).tril(k - q)

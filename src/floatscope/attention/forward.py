@@ -106,14 +106,14 @@ class Forward:
 
     @cached_property
     def settled_groups(self) -> Labels:
-        """Labels that put settling rows in separate groups, after the others."""
+        """Labels with twice as many groups: settling rows move from group g to group g + `n_groups`."""
         group, n_groups = self.labels.group, self.labels.n_groups
         moved = torch.where(self.settling.group >= 0, group + n_groups, group)
         return replace(self.labels, group=moved, n_groups=2 * n_groups)
 
     @cached_property
     def by_region(self) -> ByRegion | None:
-        """Labels by region, for sums over many rows on a CPU; None with a cache, on a GPU, or if unusable."""
+        """Labels by region, for sums on a CPU; None with a cache, on a GPU, or if groups divide a region."""
         if self.cached or not self.labels.group.is_cpu:
             return None
         return ByRegion.from_labels(self.labels)

@@ -22,7 +22,10 @@ _proven: "WeakSet[nn.Module]" = WeakSet()
 
 @contextmanager
 def proving(model: Model) -> Iterator[None]:
-    """Check in the first forward that the logits are norm and head applied to the last layer's output."""
+    """Return a context that checks the logits of the first forward against a lens on the last layer.
+
+    Raises CaptureError if the logits are not the final norm and head applied to the last layer's output.
+    """
     net = model.net
     if net in _proven:
         yield

@@ -6,7 +6,7 @@ kernels return the log-sum-exp only on request. The mode requests it, except for
 has a faster kernel without log-sum-exp, whose last bits differ. If a kernel returns none, the statistics
 compute the log-sum-exp themselves.
 
-On a CPU a dispatch mode costs more than a short call of the only kernel. There, `CpuLseCapture` makes
+On a CPU a dispatch mode takes more time than a short call of the only kernel. There, `CpuLseCapture` makes
 transformers' own function call `attend` instead of SDPA; `attend` calls the kernel as SDPA does.
 """
 
@@ -30,7 +30,7 @@ FEW = 64  # queries
 
 
 class LseCapture(TorchDispatchMode):
-    """Context manager that keeps the log-sum-exp of the SDPA call inside.
+    """Context manager that keeps the log-sum-exp of the SDPA call made inside it.
 
     Example: `with LseCapture() as captured: sdpa(query, …); lse = captured.lse(query)`.
     """
@@ -110,7 +110,7 @@ class _PatchedModule:
 
 
 def _with_attend(stock: FunctionType) -> FunctionType:
-    """Copy a function so that `torch.nn.functional.scaled_dot_product_attention` means `attend` in it."""
+    """Return a copy of a function in which `torch.nn.functional.scaled_dot_product_attention` is `attend`."""
     functional = _PatchedModule(torch.nn.functional, scaled_dot_product_attention=attend)
     instead = {"torch": _PatchedModule(torch, nn=_PatchedModule(torch.nn, functional=functional))}
     attributes = (stock.__name__, stock.__defaults__, stock.__closure__)

@@ -11,7 +11,7 @@ from .shapes import Arrays, View
 
 
 def expand(key: Float[Tensor, "b kv k d"], heads: int) -> Float[Tensor, "b h k d"]:
-    """Repeat grouped keys: head h uses key head h // (H / KV)."""
+    """Repeat keys for the heads that share them: head i uses key head i // (h / kv)."""
     return key.repeat_interleave(heads // key.shape[1], dim=1)
 
 
@@ -37,7 +37,7 @@ def attention(view: View) -> Float[Tensor, "b h q k"]:
 
 
 def sums(view: View) -> Arrays:
-    """Compute column sums, entropy, region sums and the rollout's step."""
+    """Compute column sums, row entropies, region sums and, if the view has a state, weights times state."""
     a = attention(view)
     labels = view.labels
     groups = torch.arange(labels.n_groups, device=a.device)
@@ -55,7 +55,7 @@ def sums(view: View) -> Arrays:
 
 
 def columns(view: View) -> Arrays:
-    """Compute score, cosine, norms and number of viewers of each key."""
+    """Compute score, cosine and query norm of each key, summed over its viewers; key norm and viewers."""
     q = view.query.double()
     k = expand(view.key.double(), q.shape[1])
     counted, real = view.labels.group >= 0, view.labels.region >= 0
@@ -74,7 +74,7 @@ def columns(view: View) -> Arrays:
 
 
 def massive(x: Float[Tensor, "b n d"]) -> Float[Tensor, "b n"]:
-    """Return the largest absolute channel over the median one."""
+    """Return, for each position, the largest absolute channel divided by the median absolute channel."""
     size = x.double().abs()
     return size.amax(-1) / size.quantile(0.5, dim=-1)
 

@@ -19,7 +19,7 @@ State = Float[Tensor, "b k r"]
 
 @dataclass(eq=False)
 class Rollout:
-    """Rollout of a forward. Call `begin` once, then `before` and `after` each layer's sums."""
+    """Rollout of a forward. Call `begin` once, then `before` and `after` for each layer."""
 
     # With a fixed-size cache: the states, (b, k, r) by layer, at fixed addresses.
     fixed: dict[int, Tensor] = field(default_factory=dict)
@@ -28,7 +28,7 @@ class Rollout:
     _state: Tensor | None = None  # up to the current layer
 
     def begin(self) -> None:
-        """Start a forward."""
+        """Start a forward: discard the state of the previous forward."""
         self._state = None
 
     def select_states(self, prompts: Sequence[int]) -> dict[int, State]:
@@ -37,7 +37,7 @@ class Rollout:
         return {layer: _select(cached, order) for layer, cached in self.cached_states.items()}
 
     def unfix(self, prompts: Sequence[int], columns: int) -> None:
-        """Copy the states of a fixed-size cache back to those of a growing one."""
+        """Copy the states of a fixed-size cache to those of a growing cache of `columns` rows."""
         for layer, state in self.fixed.items():
             self.cached_states[layer] = (list(prompts), state[:, :columns].clone())
         self.fixed = {}
@@ -86,6 +86,6 @@ class Rollout:
 
 
 def _select(cached: tuple[list[int], Tensor], prompts: list[int]) -> State:
-    """Select the states of these prompts, without those of prompts that have ended."""
+    """Return the cached states of the given prompts, in their order."""
     before, state = cached
     return state if before == prompts else state[[before.index(p) for p in prompts]]

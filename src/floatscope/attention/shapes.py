@@ -78,14 +78,14 @@ class Labels:
 
 
 def exactly(tensor: Tensor) -> AbstractContextManager[None]:
-    """Switch autocast off for statistics of this tensor."""
+    """Return a context in which autocast is off on the tensor's device."""
     kind = tensor.device.type
     on = torch.is_autocast_enabled(kind)
     return torch.autocast(kind, enabled=False) if on else nullcontext()
 
 
 def one_hot(index: Int[Tensor, "b n"], size: int) -> Float[Tensor, "b n s"]:
-    """Encode indices as rows with a single one; −1 gives a row of zeros."""
+    """Return, for each index, a row of zeros with 1 at the index; for −1, a row of zeros."""
     return (index[..., None] == torch.arange(size, device=index.device)).float()
 
 
@@ -101,7 +101,7 @@ def _is_default(mask: Tensor | None, visible: Visibility) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class View:
-    """Attention inputs of one layer, with q and k as at the attention hook."""
+    """Attention inputs of one layer, with q and k as the attention hook receives them."""
 
     query: Float[Tensor, "b h q d"]
     key: Float[Tensor, "b kv k d"]

@@ -2,7 +2,7 @@
 
 A subclass defines `compute(trace)`, which returns a dataset of values for one example: `x` and, if it has a
 null, `x_null`. The base class adds coordinates, constant nulls, intervals, lifts, tables and a default
-figure. A value that does not apply is NaN. A statistic that was not kept raises an error that names it.
+figure. A value that does not apply is NaN. If a trace lacks a statistic, the error names the statistic.
 """
 
 from collections.abc import Iterable, Sequence
@@ -45,7 +45,7 @@ class Measure(Configured):
 
     @property
     def needs(self) -> tuple[str, ...]:
-        """Names of the statistics that `compute` reads, as in `keep`; a study keeps no others.
+        """Names of the statistics that `compute` reads, as in `keep`; a study keeps only these.
 
         Use "head_mean" for `mean_mass` and `mean_received`, and "mass" for the values of single heads.
         """
@@ -203,7 +203,7 @@ def by_layer(values: Values, *, keep: Sequence[str] = ("layer",)) -> xr.Variable
 
 
 def log_mean(ratio: xr.DataArray) -> xr.Variable:
-    """Average ratios by layer in logarithms, so that ½ and 2 cancel; ratios of 0 are ignored."""
+    """Return the geometric mean of ratios by layer, so that ½ and 2 cancel; ratios of 0 are ignored."""
     logs = by_layer(xr.apply_ufunc(np.log, ratio.where(ratio > 0)))
     return logs.copy(data=np.exp(logs.values))
 

@@ -137,7 +137,10 @@ class Comparison:
 
 
 def _panels(array: xr.DataArray) -> list[dict[Any, Any]]:
-    """Return the selection of each panel: one per label of the dimension other than depth, if few."""
+    """Return the selection of each panel: one per category of a value, or none if there are too many.
+
+    Categories are the labels of the only dimension besides model and depth; a value without it has one panel.
+    """
     category_dims = [d for d in array.dims if d not in ("model", "depth")]
     if not category_dims:
         return [{}]
@@ -249,7 +252,10 @@ def _check(results: Sequence[Result]) -> None:
 
 
 def _paired(results: Sequence[Result], left_out: list[str]) -> list[xr.Dataset]:
-    """Return the examples that all results share, in the same order."""
+    """Return each result's values for the examples that all results share, in the same order.
+
+    The numbers of dropped examples are appended to `left_out`.
+    """
     for result in results:
         if "example" not in result.examples.coords:
             problem = (
@@ -277,7 +283,10 @@ def _labels(results: Sequence[Result], labels: Sequence[str] | None) -> list[str
 def aligned(
     examples: list[xr.Dataset], name: str, models: Sequence[str], left_out: list[str]
 ) -> list[xr.Dataset] | None:
-    """Align the dimensions and coordinates of a value and its null in all results; None if impossible."""
+    """Return a value and its null in all results with equal dimensions and coordinates; None if impossible.
+
+    What cannot be compared is appended to `left_out`.
+    """
     if len(set(models)) > 1 and any("head" in e[name].dims for e in examples):
         examples = [e.mean("head") for e in examples]
         left_out.append(f"{name}: heads (of different models; their mean is compared)")
@@ -312,7 +321,7 @@ def _by_depth(examples: list[xr.Dataset]) -> list[xr.Dataset]:
 
 
 def _interpolated(values: xr.Dataset, grid: np.ndarray) -> xr.Dataset:
-    """Interpolate linearly in depth; NaN where a neighbour is NaN."""
+    """Interpolate values linearly onto a grid of relative depths; NaN where a neighbouring layer is NaN."""
     depth = values["depth"].values
     if len(depth) == len(grid) and np.allclose(depth, grid):
         return values.assign_coords(depth=grid)

@@ -51,7 +51,7 @@ def _escaped(special: re.Match[str]) -> str:
 def table(
     header: Row, groups: Sequence[Group], *, align: Sequence[str], caption: str, label: str
 ) -> str:
-    """Format a table environment; `groups` are lists of rows, each with a heading or "".
+    """Format a table environment; each group in `groups` is a heading (or "") and a list of rows.
 
     `align` is the column specification of `tabular`. A wide table spans both columns of a page.
     """

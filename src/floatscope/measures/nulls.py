@@ -66,7 +66,10 @@ def spread(
 
 
 def uniform_rows(trace: Trace, state: Rows, step: int, reach: int | None = None) -> Rows:
-    """Apply `spread` at one step, in a layer whose rows see every key or `reach` keys to either side."""
+    """Return the mean of `state` over the keys that each row sees at one step (see `spread`).
+
+    `reach` is the number of keys that a row of a local layer sees to either side; None: no limit.
+    """
     info, current = trace.info, None
     direction, block = Direction(info["direction"]), int(info["block_size"]) or None
     offset = int(info.get("grid_offset", 0))  # None for models that do not decode in blocks
@@ -79,7 +82,7 @@ def uniform_rows(trace: Trace, state: Rows, step: int, reach: int | None = None)
 
 
 def _reaches(trace: Trace) -> list[int | None]:
-    """Return how far rows see in each kept layer; [None] if no layer has local attention."""
+    """Return how many keys rows see to either side in each kept layer; [None] without local layers."""
     if not is_local(trace.data):
         return [None]
     layers = _coordinates(trace, "layer")
@@ -137,8 +140,8 @@ def length_share(trace: Trace) -> xr.DataArray:
 def rollout_null(trace: Trace) -> xr.DataArray:
     """Return `trace.rollout` under uniform attention: (step, layer, source, target).
 
-    It uses the same recursion R_l = ½(Ū + I)R_{l−1}, through all layers up to each kept one. A causal row
-    does not change once it is computed, so all steps of a causal trace share one pass.
+    With U the matrix of uniform attention, R_l = ½(U + I)R_{l−1}, through all layers up to each kept layer. A
+    causal row does not change once it is computed, so all steps of a causal trace share one pass.
     """
     steps, layers, nulls = _coordinates(trace, "step"), _coordinates(trace, "layer"), []
     shared = trace.info["direction"] == str(Direction.CAUSAL) and not trace.data["masked"].any()
@@ -163,7 +166,7 @@ def _from_regions(inside: np.ndarray, rows: np.ndarray) -> np.ndarray:
 
 
 def _labelled(trace: Trace, values: Any, dims: tuple[str, ...]) -> xr.DataArray:
-    """Label an array by steps, layers and regions; values shared by all layers get no dimension layer."""
+    """Label an array by steps, layers and regions; a layer axis of size 1, shared by all, gets no labels."""
     coords: dict[str, Any] = {d: trace.data[d].values for d in ("step", "layer") if d in dims}
     coords |= {d: names(trace) for d in ("source", "target") if d in dims}
     array = np.asarray(values, float)
@@ -179,7 +182,7 @@ def _labelled(trace: Trace, values: Any, dims: tuple[str, ...]) -> xr.DataArray:
 def random_keys(
     k: int, size: int, *, draws: int = 200, seed: int = 0
 ) -> Int[np.ndarray, "draws k"]:
-    """Draw k different keys out of `size`, `draws` times, all keys with the same probability."""
+    """Draw k different keys of `size` keys, `draws` times, all keys with the same probability."""
     if not 0 < k <= size:
         raise UsageError(f"{k} random keys of {size}", f"Use k from 1 to {size}.")
     order = np.random.default_rng(seed).random((draws, size)).argsort(1)
@@ -211,6 +214,6 @@ def matched_keys(
 
 
 def mass_on(mass: xr.DataArray, keys: Int[np.ndarray, "draws k"]) -> xr.DataArray:
-    """Sum the mass on the keys of each draw; `key` becomes `draw`, and absent keys count as 0."""
+    """Sum the mass on the keys of each draw, with the dimension `draw` for `key`; absent keys count as 0."""
     picked = mass.isel(key=xr.DataArray(keys, dims=("draw", "picked")))
     return picked.sum("picked").drop_vars("key", errors="ignore")

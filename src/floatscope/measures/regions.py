@@ -25,7 +25,7 @@ SERIES = (0, 1, 2, 4, 5, 6, 8, 9)  # line styles in figures; dotted is for nulls
 
 
 def gold_of(trace: Trace) -> str | None:
-    """Return the name of the gold region; None if the trace has none, or if it has no tokens."""
+    """Return the name of the gold region; None if none is named or the named region has no tokens."""
     gold = str(trace.info.get("gold", ""))
     return gold if gold and gold in names(trace) else None
 
@@ -76,7 +76,7 @@ def draw_categories(axis: Axes, result: Result, name: str, label: str) -> None:
 
 
 def written(trace: Trace) -> Bool[np.ndarray, " e"]:
-    """Find the reveals of the answer's text, up to and including its end token.
+    """Return which reveals belong to the answer's text, up to and including its end token.
 
     If one token is repeated to the end of the answer, only its first occurrence counts.
     """

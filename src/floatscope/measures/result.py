@@ -145,7 +145,7 @@ class Result:
         return "\n".join(lines) + ">"
 
     def _range(self, name: str) -> str:
-        """Format a value with its interval, or its range over all cells; then its null and its lift."""
+        """Format a single value with interval and null, or the ranges over cells of value, null and lift."""
         data, several = self.data, self.data[name].ndim > 0
         texts = []
         for end in ("", "_null", "_lift") if several else ("", "_null"):
@@ -175,7 +175,7 @@ def tidy(data: xr.Dataset, name: str, suffixes: Sequence[str]) -> pd.DataFrame:
 
 
 def bounds_of(values: Any, attrs: Mapping[Any, Any]) -> intervals.Bounds | None:
-    """Return the range of a value from its unit and `most`; None if any value lies outside."""
+    """Return the range of a value from its unit and its attribute `most`; None if any value lies outside."""
     unit = str(attrs.get("units", ""))
     ranges = [ends for units, ends in _RANGES.items() if unit.startswith(units)]
     if not ranges or not values.size:
@@ -189,7 +189,7 @@ def bounds_of(values: Any, attrs: Mapping[Any, Any]) -> intervals.Bounds | None:
 def summarise(
     examples: Sequence[xr.Dataset], measure: Any, model: str, units: dict[str, str]
 ) -> Result:
-    """Combine one dataset per example (values and their `_null`s) into means, intervals and lifts.
+    """Combine one dataset per example (values `x` and nulls `x_null`) into means, intervals and lifts.
 
     Attributes of an example: `id` identifies the example for pairing; `most` may give the largest possible
     value of a count, such as {"lifetime": 32} for 32 states; `gold` is whether the example has a gold region,
@@ -239,8 +239,8 @@ def summarise_joined(joined: xr.Dataset, measure: Any, model: str, units: dict[s
 def side_by_side(examples: Sequence[xr.Dataset]) -> xr.Dataset:
     """Join examples along a new first dimension `example`; values that an example lacks are NaN.
 
-    Coordinates and attributes are those of the first example. Examples of equal form are stacked, which is
-    much faster.
+    Coordinates and attributes are those of the first example. Examples with equal variables, shapes and
+    coordinates are stacked, which is much faster.
     """
     first = examples[0]
     if "example" in first.sizes or not all(_alike(first, other) for other in examples[1:]):

@@ -1,4 +1,4 @@
-"""Select the strongest keys of each step, and compute their attention at later steps, for measures of reuse.
+"""Select the strongest keys of each step, and compute their share of attention at later steps.
 
 Only the rows that decide a token are used: rows still masked, or the newest row of a causal model.
 """
@@ -19,7 +19,7 @@ FIRST = 4  # first keys, always included in a sink-and-window set
 
 
 def check_shares(name: str, shares: Sequence[float]) -> None:
-    """Raise an error for shares (of the keys or of the attention) outside (0, 1]."""
+    """Raise UsageError if there are no shares, or if a share is not above 0 and up to 1."""
     if not shares or not all(0 < share <= 1 for share in shares):
         raise UsageError(
             f"{name} = {shares}", "Use shares above 0 and up to 1, such as (0.1, 0.3)."
@@ -27,10 +27,10 @@ def check_shares(name: str, shares: Sequence[float]) -> None:
 
 
 def deciding_mass(trace: Trace) -> xr.DataArray:
-    """Return the share of attention that each key receives from the rows that decide at each step.
+    """Return the share of attention that each key receives from the deciding rows of each step.
 
-    In a diffusion model these are the rows that are still masked. In a causal model it is the row that was
-    computed last; at the first kept step it is the mean of all rows of the prompt.
+    In a diffusion model, the deciding rows are those still masked. In a causal model, they are the rows
+    computed since the previous kept step; at the first kept step, all rows computed so far.
 
     Returns:
         (step, layer, head, key); 0 for keys that do not exist yet.
@@ -101,7 +101,7 @@ def window_sets(trace: Trace, sizes: Int[np.ndarray, "t b"]) -> Bool[np.ndarray,
 def retained_by(
     sets: Bool[np.ndarray, "*h s b k"], mass: Float[np.ndarray, "*h t k"]
 ) -> Float[np.ndarray, "*h s t b"]:
-    """Return the share of each step's attention on each set of keys."""
+    """Return the share of attention at each step t on the set of keys of each reference s and budget b."""
     *heads, states, budgets, keys = sets.shape
     flat = sets.reshape(*heads, states * budgets, keys).astype(mass.dtype)
     shares = flat @ np.swapaxes(mass, -1, -2) / mass.sum(-1)[..., None, :]
@@ -109,7 +109,7 @@ def retained_by(
 
 
 def later(matrix: Float[np.ndarray, "*h s t b"]) -> Float[np.ndarray, "*h s t b"]:
-    """Set entries of a reference × step matrix to NaN if their step precedes the reference."""
+    """Return a reference × step matrix with NaN at steps before the reference."""
     steps = np.arange(matrix.shape[-2])
     return np.where((steps >= steps[:, None])[..., None], matrix, np.nan)
 
@@ -117,7 +117,7 @@ def later(matrix: Float[np.ndarray, "*h s t b"]) -> Float[np.ndarray, "*h s t b"
 def by_lag(
     matrix: Float[np.ndarray, "*h s t b"], lags: Sequence[int]
 ) -> Float[np.ndarray, "*h n b"]:
-    """Average a reference × step matrix over all pairs that are a given number of steps apart."""
+    """Average a reference × step matrix over all pairs that are `lag` kept steps apart, for each lag."""
     means = []
     for lag in lags:
         pairs = np.diagonal(matrix, lag, axis1=-3, axis2=-2)  # (*h, b, pair)

@@ -1,4 +1,4 @@
-"""Reduce a trace to a table of two dimensions: select, and average over the rest. It draws nothing.
+"""Reduce a trace to an array of two dimensions: select, and average over the rest. Nothing is drawn here.
 
 Regions are sums over their positions; everything else is a mean. A lift is the share over what uniform
 attention gives the same positions, taken before any mean.
@@ -20,7 +20,7 @@ GOLD = "gold"  # whichever region a prompt calls gold
 
 
 class Selection(TypedDict, total=False):
-    """What a map is made of: labels of dimensions (None averages over all) and regions."""
+    """The part of a trace that a map shows: labels by dimension (None: average over all) and regions."""
 
     step: Choice
     layer: Choice
@@ -31,7 +31,7 @@ class Selection(TypedDict, total=False):
 def attention_map(
     trace: Trace, rows: str, columns: str, *, lift: bool = False, **selection: Unpack[Selection]
 ) -> xr.DataArray:
-    """Return (rows, columns): the share of attention received, or its lift over uniform attention.
+    """Return the share of attention received, or its lift over uniform attention, as (rows, columns).
 
     A position that does not exist yet (in a causal model) is NaN.
     """

@@ -1,9 +1,9 @@
 """The style and the size of all figures: readable in grey, by colour-blind readers and in print.
 
-A measure draws into `panels` and knows nothing of the page. The caller sets the width, the font size or the
-axes to draw into with `figure_size`; `panels` then stacks the panels that do not fit side by side, so that a
-figure is exactly as wide as requested. A user's settings in matplotlib's rcParams take precedence over this
-style.
+A measure draws into `panels` without knowing the size of the figure. The caller sets the width, the font size
+or the axes to draw into with `figure_size`; `panels` then stacks the panels that do not fit side by side, so
+that a figure is exactly as wide as requested. A user's settings in matplotlib's rcParams take precedence over
+this style.
 """
 
 import re
@@ -116,9 +116,9 @@ def figure_size(*, ax: Axes | Sequence[Axes] | None = None, **size: Any) -> Iter
 
 
 def style() -> Any:
-    """Return the style, without the settings that the user has changed from matplotlib's defaults.
+    """Return the settings of STYLE, except those that the user has changed from matplotlib's defaults.
 
-    A font size set by `figure_size` takes precedence over both.
+    A font size set by `figure_size` takes precedence over STYLE and over the user's setting.
     """
     from matplotlib import rcParams, rcParamsDefault
 
@@ -195,7 +195,7 @@ def _figure(width: float, height: float) -> Figure:
 
 
 def _user_axes(count: int, want: RequestedSize) -> Any:
-    """Return the user's axes. If only one panel is drawn, the others go to a figure that is never shown."""
+    """Return the user's axes; with `panel`, the other panels get axes of a figure that is never shown."""
     if want.panel is not None:
         if not 0 <= want.panel < count:
             raise UsageError(
@@ -213,7 +213,7 @@ def _user_axes(count: int, want: RequestedSize) -> Any:
 
 
 def _settle(figure: Figure) -> None:
-    """Fix the size of tick labels: ticks are made when the figure is drawn, outside this style."""
+    """Set the size of tick labels now, because ticks are created when the figure is drawn, without STYLE."""
     from matplotlib import rcParams
     from matplotlib.font_manager import FontProperties
 
@@ -227,7 +227,7 @@ def _settle(figure: Figure) -> None:
 
 
 def _break_long_lines(figure: Figure) -> None:
-    """Break labels that are longer than their axis, and titles that overlap something, into two lines."""
+    """Break labels longer than their axis, and titles that reach another panel or the edge, into lines."""
     with warnings.catch_warnings():
         warnings.filterwarnings("error", "constrained_layout not applied")
         try:
@@ -258,7 +258,7 @@ def _break_long_lines(figure: Figure) -> None:
 
 
 def two_lines(text: str) -> str:
-    """Break a text where its longer half is shortest; one word, or text with line breaks, is unchanged."""
+    """Break a text in two at its middle; a single word, or text with line breaks, is returned unchanged."""
     breaks = [m.end() for m in re.finditer(r"\s|(?<=\w)-(?=\w)", text)]
     if "\n" in text or not breaks:
         return text
@@ -267,7 +267,7 @@ def two_lines(text: str) -> str:
 
 
 def headline(figure: Figure, text: str) -> None:
-    """Write a title above the whole figure; none above axes that the user gave.
+    """Write a title above the whole figure, unless the user gave the axes.
 
     Args:
         figure (Figure): The figure.
@@ -279,7 +279,7 @@ def headline(figure: Figure, text: str) -> None:
 
 
 def legend(figure: Figure, axis: Axes, where: str = "lower") -> None:
-    """Draw one legend for all panels; in axes that the user gave it stays inside the first.
+    """Draw one legend for all panels, below or above them; inside `axis` if the user gave the axes.
 
     Args:
         figure (Figure): The figure.
@@ -317,7 +317,7 @@ def legend_above(axis: Axes, size: float = POINTS, **options: Any) -> None:
 def _side_by_side_labels(
     labels: Sequence[str], room: float, size: float, handle: float = 2.0
 ) -> int:
-    """Return how many columns of a legend fit into so many inches, without an empty last column."""
+    """Return how many columns of a legend fit into `room` inches, without an empty last column."""
     longest = points(size) * (0.62 * max(map(len, labels), default=0) + handle + 2) / 72
     across = max(1, min(len(labels), int(room // longest)))
     rows = -(-len(labels) // across)
@@ -325,7 +325,7 @@ def _side_by_side_labels(
 
 
 def lift_ticks(bar: Any) -> None:
-    """Label a logarithmic colour bar with plain numbers: 0.1, 1, 10; with more of them where it is short."""
+    """Label a logarithmic colour bar with plain numbers: 0.1, 1, 10; with more labels for a small range."""
     from matplotlib.ticker import FixedLocator, FuncFormatter
 
     span = bar.mappable.norm.vmax
@@ -337,7 +337,7 @@ def lift_ticks(bar: Any) -> None:
 
 
 def points(size: float) -> float:
-    """Scale a font size to the style in force.
+    """Scale a font size to the current font size.
 
     Args:
         size (float): Font size in points, in a figure whose text has 8 points.

@@ -75,7 +75,7 @@ def colours(axis: Axes, values: np.ndarray, lift: bool) -> Any:
 
 
 def room_of(axis: Axes, own_figure: bool) -> tuple[float, float]:
-    """Return the available points along x and y; estimated if the figure has no layout yet."""
+    """Return the width and height of the axes in points; estimated if the figure has no layout yet."""
     if not own_figure:
         box = axis.get_window_extent()
         return box.width * 72 / axis.figure.dpi, box.height * 72 / axis.figure.dpi
@@ -138,7 +138,7 @@ def _tokens(
 
 
 def shown(token: str) -> str:
-    """Return a token as a label, with a visible sign for characters that cannot be seen."""
+    """Return a token as a label of at most 14 characters; line breaks, tabs and spaces become symbols."""
     text = token.replace("\n", "↵").replace("\t", "⇥").strip(" ")
     return (text if len(text) <= 14 else f"{text[:13]}…") or "␣"
 
@@ -146,7 +146,10 @@ def shown(token: str) -> str:
 def _regions(
     axis: Axes, values: Any, columns: str, data: xr.Dataset, room: float, line: str
 ) -> bool:
-    """Mark the borders of regions on a position axis, and name the regions that have room for it."""
+    """Mark the borders of regions on a position axis, and name the regions that are wide enough.
+
+    Returns whether any region was named.
+    """
     if columns != "position":
         return False
     names = data["region"].sel(key=values["position"].values).values
@@ -171,7 +174,7 @@ def _regions(
 
 
 def _title(data: xr.Dataset, shown: set[str], selection: Selection) -> str:
-    """Describe what is drawn: the model, what was selected, and over what a mean was taken."""
+    """Return the title of a map: the model, the selection, and the dimensions that are averaged over."""
     parts, means = [str(data.attrs["model"])], []
     for dim in DIMENSIONS:
         choice = selection.get(dim)

@@ -1,7 +1,7 @@
-"""Draw a decoding by step and position, with its anchors marked: the picture behind drift.
+"""Draw a trace as a map of steps × positions with its anchors, as in Attention Floating (2601.07894).
 
-It is the paper's figure of temporal drift (2601.07894). It shows one trace and measures nothing; `Drift`
-tests what it seems to show, with a chance level and an interval.
+The figure shows one trace. The measure `Drift` tests whether anchors move, over many examples, with a chance
+level and an interval.
 """
 
 from collections.abc import Sequence
@@ -28,8 +28,9 @@ def heatmap(
 ) -> Figure:
     """Draw the share of attention received by every key at every step, with the anchors of a rule.
 
-    This is `Trace.heatmap("step", …)`. The rule is applied to what is drawn. Triangles mark anchors, open
-    circles the positions revealed at a step.
+    The map is that of `Trace.heatmap("step", …)`. The rule is applied to received attention, averaged over
+    the layers and heads that are drawn. Triangles mark anchors, open circles the positions revealed at a
+    step.
 
     Args:
         trace (Trace): The trace of one prompt.

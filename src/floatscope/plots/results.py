@@ -1,4 +1,4 @@
-"""Parts that figures of measures share: values with interval and null, maps, and a default figure."""
+"""Parts of the figures of measures: values with interval and null, maps, and a default figure."""
 
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
@@ -31,7 +31,7 @@ _ORDER = ("layer", "head", "step", "key")  # which dimensions a plain panel keep
 
 @runtime_checkable
 class Labelled(Protocol):
-    """A `Result`, or anything with values and their `_low`, `_high` and `_null` in a dataset."""
+    """A `Result`, or another object with a dataset of values `x` and their `x_low`, `x_high` and `x_null`."""
 
     data: "xr.Dataset"
 
@@ -47,8 +47,8 @@ def band(
 ) -> None:
     """Draw a value along a dimension, its interval as a band and its null as a thin dotted line.
 
-    If the result has a control, its mean is drawn lightly; the first control in a panel is named in the
-    legend.
+    If the result has a control, the control's mean is drawn lightly; the first control in a panel is named in
+    the legend.
 
     Args:
         axis (Axes): The panel.
@@ -176,7 +176,7 @@ def grid(
         **options: Arguments for matplotlib's `pcolormesh`, such as vmin and vmax.
 
     Returns:
-        What `pcolormesh` returns.
+        The matplotlib mesh that `pcolormesh` returns.
     """
     from matplotlib.colors import LogNorm
 

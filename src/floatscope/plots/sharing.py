@@ -9,8 +9,8 @@ from .drawing import Axes, Figure
 def share_scales(figures: Iterable[Figure]) -> None:
     """Set the y axes and the colour scales of corresponding panels to their common range.
 
-    Figures with another number of panels than the first are left as they are. Maps keep their y axes, because
-    models differ in their numbers of heads.
+    Figures whose number of panels differs from that of the first figure are not changed. Maps keep their y
+    axes, because models differ in their numbers of heads.
 
     Args:
         figures (iterable of Figure): Figures of one measure, one per model.
@@ -40,7 +40,7 @@ def _maps_of(axis: Axes) -> list[Any]:
 
 
 def _share_colours(images: Sequence[Any]) -> None:
-    """Widen all scales of one kind to the range of all of them."""
+    """Set the colour scales of images to their common range, if norms and colour maps are equal."""
     if len({(type(image.norm), image.get_cmap().name) for image in images}) > 1:
         return
     low, high = zip(*(image.get_clim() for image in images), strict=True)

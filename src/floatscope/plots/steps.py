@@ -17,10 +17,10 @@ def draw_steps(
 ) -> Figure:
     """Draw a row per step and a column per position, with a dot on the strongest key of every step.
 
-    The colour is one hue over a transparent ground, so that the figure reads on white and on black.
+    The share is shown by the opacity of one hue, so that the figure can be read on white and on black.
 
     Args:
-        share (np.ndarray): Share of attention, (step, key); NaN where a key is not there yet.
+        share (np.ndarray): Share of attention, (step, key); NaN where a key does not exist yet.
         prompt_length (int): Number of positions before the answer.
         title (str): Text above the panel.
         width (float): Width in inches; 3.1 by default.

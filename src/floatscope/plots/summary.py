@@ -1,4 +1,4 @@
-"""A trace in a terminal: what was decoded, and which keys received most attention in each layer."""
+"""Show a trace in a terminal: the decoded answer, and the strongest key of each layer."""
 
 import numpy as np
 from rich.console import Group, RenderableType
@@ -10,7 +10,10 @@ from ..trace import Trace, readable
 
 
 def summary(trace: Trace) -> RenderableType:
-    """Render the answer with its reveal steps, and for each layer the key that receives most attention."""
+    """Render the answer with its reveal steps, and for each layer the key that receives most attention.
+
+    The layers are left out if the trace kept no attention by key.
+    """
     info = trace.info
     head = Text.assemble(
         ("answer ", "bold"),

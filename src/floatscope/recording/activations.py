@@ -82,7 +82,7 @@ class Streaming(Watcher):
             yield
 
     def start(self, prompts: Sequence[Encoded]) -> None:
-        """Start a batch of prompts."""
+        """Prepare to record a batch of prompts."""
         self._first += len(self._lengths)
         self._lengths = np.array([len(prompt.ids) for prompt in prompts])
         self._columns: dict[str, list[np.ndarray]] = {name: [] for name in COLUMNS}
@@ -109,7 +109,7 @@ class Streaming(Watcher):
         return hook
 
     def _selected(self, state: State) -> Bool[Tensor, "b q"]:
-        """Select the rows of this forward; padding is never selected."""
+        """Return which rows of this forward to store, by `positions`; padding is never selected."""
         keys, named = state.canvas.shape[1], self.positions
         real = state.visible.key_is_real[:, :keys]
         answer = torch.arange(keys, device=real.device) >= state.prompt_end
@@ -128,7 +128,7 @@ class Streaming(Watcher):
     def receive_decision(
         self, state: State, revealed: Bool[Tensor, "b w"], token: Int[Tensor, "b w"]
     ) -> None:
-        """Write the rows of the last forward, without those of prompts that had already ended."""
+        """Write the selected rows of the last forward, except those of prompts that had already ended."""
         if state.step not in self.steps:
             return
         select = self._selected(state).cpu()
@@ -151,7 +151,7 @@ class Streaming(Watcher):
         self._writer.add(rows)
 
     def finish(self, decodings: Sequence[Decoding]) -> None:
-        """Describe the rows of this batch, including the final token at each position."""
+        """Write prompt, step, position and tokens (at the step, and final) of the rows of this batch."""
         nothing, parts = np.zeros(0, np.int64), self._columns.items()
         columns = {name: np.concatenate([nothing, *arrays]) for name, arrays in parts}
         prompt, position = columns["prompt"], columns["position"]

@@ -118,7 +118,10 @@ class DatasetBuilder:
     def _uniform(
         self, scale: Callable[..., np.ndarray], decoding: Decoding, steps: Sequence[int]
     ) -> tuple[tuple[str, ...], Float[np.ndarray, "..."]]:
-        """Compute a value under uniform attention, by layer if some are local; NaN for keys not there yet."""
+        """Return dimensions and values of `scale`, a quantity under uniform attention, for each kept step.
+
+        The values are by layer if some layers are local, and NaN at positions that do not exist yet.
+        """
         model, size, offset = self.model, decoding.canvas.shape[1], self._offset(decoding)
         of_layers = [model.reaches[layer] for layer in self.layers]
         # A window that includes every key is no window.
@@ -187,12 +190,12 @@ def _versions() -> dict[str, str]:
 
 
 def _texts(texts: Sequence[str], numbers: Int[np.ndarray, "t k"]) -> xr.Variable:
-    """Return the text of each cell (step, key); `numbers` are indices of `texts`."""
+    """Return a variable (step, key) with the text of each position; `numbers` are indices of `texts`."""
     values = text_variable(texts, ("text",), (len(texts),)).values
     return xr.Variable(("step", "key"), values[numbers], fastpath=True)
 
 
 def _filled(array: np.ndarray, steps: int, size: int | None) -> np.ndarray:
-    """Return the filled part of an array; copied if the decoding ended early, to release the rest."""
+    """Return the first `steps` steps and `size` positions of an array; a part is copied to free the rest."""
     part = array[:steps] if size is None else array[:steps, ..., :size]
     return array if part.shape == array.shape else part.copy()

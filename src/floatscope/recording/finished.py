@@ -27,7 +27,7 @@ from .recorder import Recorder
 
 @dataclass(frozen=True)
 class NoSampler(Sampler):
-    """A placeholder sampler for canvases that no sampler of Floatscope filled."""
+    """Placeholder for the sampler of canvases that no sampler of Floatscope filled."""
 
     description: str = ""
 
@@ -63,16 +63,16 @@ def decoding_of(
 
 
 def reading(model: Model, prompt: Encoded, answer: list[int], options: TraceOptions) -> Trace:
-    """Read prompt and answer in one forward, as a trace of one step in which nothing changes.
+    """Run one forward over prompt and answer; return a trace of one step, in which no token changes.
 
-    Masks left by an early end count as masked.
+    Masks that remain in the answer, because decoding ended early, count as masked.
     """
     check_fits(model, len(prompt.ids), len(answer), remedy="Shorten the sequence.")
     return _read(model, prompt, np.array([[*prompt.ids, *answer]] * 2), options)
 
 
 def reading_states(model: Model, trace: Trace, steps: list[int], options: TraceOptions) -> Trace:
-    """Read the canvases of some steps of a decoding, with rows grouped by how long they stay masked.
+    """Run a forward over the canvas of some steps of a trace; group rows by how long they stay masked.
 
     The trace has one step per state. Its query groups are "prompt" and "masked until i", the answer's
     rows that are masked at state i and at no later one, so that two states can be compared on the rows
@@ -80,8 +80,8 @@ def reading_states(model: Model, trace: Trace, steps: list[int], options: TraceO
 
     Args:
         model: a diffusion model whose rows see the whole canvas.
-        trace: the decoding.
-        steps: kept steps of the trace, in order.
+        trace: the trace of the decoding.
+        steps: indices of kept steps of the trace, in order.
         options: statistics, layers and heads to keep; with `groups="regions"`.
     """
     if not model.is_diffusion or model.block is not None:
@@ -98,9 +98,9 @@ def reading_states(model: Model, trace: Trace, steps: list[int], options: TraceO
 
 
 def replaying(model: Model, trace: Trace, options: TraceOptions | None = None) -> Trace:
-    """Read the canvases of all kept steps of a decoding, as if this model had decoded it.
+    """Run a forward over the canvas of each kept step of a trace, as if this model had decoded it.
 
-    The model is a diffusion model whose rows see the whole canvas; it need not be the model that decoded.
+    The model is a diffusion model whose rows see the whole canvas; it need not be the model that was traced.
     """
     canvas = trace.canvas.values[[*trace.data["step"].values, -1]]
     return _read(model, prompt_of(trace), canvas, options)
@@ -115,7 +115,7 @@ def prompt_of(trace: Trace) -> Encoded:
 
 
 def _read(model: Model, prompt: Encoded, canvas: Canvas, options: TraceOptions | None) -> Trace:
-    """Run a forward over each canvas except the last, which is the result."""
+    """Return the trace of forwards over each canvas except the last, which is the result."""
     (steps, size), start = (len(canvas) - 1, canvas.shape[1]), len(prompt.ids)
     described = f"read({size - start} answer tokens)"
     sampler = NoSampler(length=size - start, steps=steps, description=described)
@@ -147,9 +147,10 @@ def _read(model: Model, prompt: Encoded, canvas: Canvas, options: TraceOptions |
 
 
 class TraceStep:
-    """One step of a trace: its number, its tokens without padding (`ids`), and which of them are masked.
+    """One step of a trace: its number, its tokens without padding (`ids`), and which tokens are masked.
 
-    Raises UsageError for a trace of other weights or one recorded under an intervention.
+    Creating it raises UsageError if the trace has other weights, an approximate cache or an intervention, or
+    if an intervention is active on the model.
     """
 
     def __init__(self, model: Model, trace: Trace, step: int) -> None:
@@ -176,7 +177,7 @@ class TraceStep:
 
 
 def _require_same(model: Model, trace: Trace) -> None:
-    """Raise UsageError if model and trace differ in weights, or if either is under an intervention."""
+    """Raise UsageError for other weights, an approximate cache, or an intervention on model or trace."""
     if trace.info.get("fingerprint") != model.fingerprint:
         other = f"{trace.info['model']} ({trace.info.get('fingerprint')})"
         problem = f"expected a trace of {model.name} ({model.fingerprint}), got one of {other}"

@@ -55,7 +55,7 @@ class HostMemory:
         self._lock = Lock()
 
     def empty(self, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
-        """Allocate an uninitialised array, as `np.empty`."""
+        """Return an uninitialised array, like `np.empty`, in reused memory if possible."""
         size = int(np.prod(shape)) * dtype.itemsize
         if not self.limit:
             return np.empty(shape, dtype)
@@ -95,7 +95,7 @@ class HostMemory:
         return array.view(dtype).reshape(shape)  # both refer to `array`
 
     def _worse(self, n: int) -> tuple[bool, int]:
-        """Sort key: pinned memory first, then the smallest block."""
+        """Return the sort key of free block n: pinned memory first, then the smallest block."""
         block = self._free[n]
         return block.ctypes.data not in self._addresses, block.nbytes
 
@@ -137,7 +137,7 @@ def _cuda_unpin(address: int) -> None:
 
 
 def _cuda_small(size: int) -> np.ndarray:
-    """Allocate pinned memory from torch, which caches small blocks."""
+    """Return an array of `size` bytes of pinned memory from torch, which caches small blocks."""
     return torch.empty(size, dtype=torch.uint8, pin_memory=True).numpy()
 
 
@@ -152,7 +152,7 @@ def machine_memory() -> int:
 
 
 def share() -> float:
-    """Return the share of memory to use: a quarter, or FLOATSCOPE_HOST_MEMORY."""
+    """Return the share of the machine's memory to use: FLOATSCOPE_HOST_MEMORY, or else a quarter."""
     setting = os.environ.get(SWITCH, str(_SHARE))
     try:
         fraction = float(setting)

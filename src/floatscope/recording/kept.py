@@ -1,4 +1,4 @@
-"""Storage of a recorder: step records of a prompt, in memory or on disk, and revealed rows."""
+"""Storage of a recorder: step records of a prompt, in memory or on disk, and the rows of revealed tokens."""
 
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
@@ -25,8 +25,8 @@ _MOST_ROWS = 64 << 20  # bytes of revealed rows kept on the device
 class KeptSteps:
     """Steps in memory: one array per statistic, with room for every step.
 
-    A long trace is in memory only once, and memory pages of unused steps are never written. Arrays grow if
-    needed.
+    No array is copied when the trace is built, and memory pages of unused steps are never written. Arrays
+    grow if needed.
     """
 
     copier: HostCopier
@@ -42,13 +42,13 @@ class KeptSteps:
         return self.arrays.keys()
 
     def step(self, record: StepRecord) -> None:
-        """Store a step."""
+        """Start the copy of a step's values into the arrays."""
         self.steps.append(record.step)
         for name, values in record.values.items():
             self.copier.post(values, self._slot(name, values))
 
     def finish(self) -> None:
-        """Drop the internal references to the arrays."""
+        """Drop the slots, which would keep removed arrays in memory."""
         self._slots.clear()  # would keep removed arrays in memory
 
     def _slot(self, name: str, values: Tensor) -> Slot:
@@ -78,7 +78,7 @@ class KeptSteps:
 class StoredSteps:
     """Steps on disk, which a thread writes to a store in order.
 
-    The values of a step arrive from the device one or two steps later; until then they have separate memory.
+    The values of a step arrive from the device one or two steps later; each step has its own host memory.
     """
 
     copier: HostCopier
@@ -91,7 +91,7 @@ class StoredSteps:
     _jobs: deque[Future[None]] = field(default_factory=deque)
 
     def step(self, record: StepRecord) -> None:
-        """Start the transfer of a step, and write earlier ones."""
+        """Start the transfer of a step, and write the steps that have arrived."""
         self.copier.wait_sent()
         self._write(but=1)  # all steps but the last have arrived
         self.steps.append(record.step)

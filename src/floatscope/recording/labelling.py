@@ -55,7 +55,7 @@ class Labelling:
         return not BY_GROUP.isdisjoint(self.keep)
 
     def forward(self, state: State, step_kept: bool) -> Forward:
-        """Return the labels of one forward."""
+        """Return the visibility and labels of one forward; `step_kept`: its step is part of the trace."""
         region = self._regions(state)
         if state.ends is not None:
             region = region.masked_fill(~state.visible.key_is_real, -1)
@@ -105,7 +105,10 @@ class Labelling:
         return pad(prompt, (missing, 0), value=-1) if missing > 0 else prompt
 
     def _predicted(self, state: State) -> tuple[int, Int[Tensor, " w"], Bool[Tensor, "b w"]]:
-        """Return the positions that a lens predicts: masked positions, or the next one of a causal model."""
+        """Return what a lens predicts: the first column, the row for each column, and the masked columns.
+
+        A causal model with a cache predicts the next position only.
+        """
         device = state.canvas.device
         start, stop = state.window
         if state.cached and self.model.mask_id is None:

@@ -68,5 +68,5 @@ class TraceOptions:
 
     @property
     def by_region(self) -> bool:
-        """Whether every region of the prompt is a separate query group."""
+        """Whether every region is a separate query group, for a kept statistic that distinguishes groups."""
         return self.groups == REGIONS and not BY_GROUP.isdisjoint(self.kept_statistics)

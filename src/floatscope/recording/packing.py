@@ -1,4 +1,4 @@
-"""Statistics computed by a recorded and replayed forward.
+"""Hold the statistics that a recorded and replayed forward computes.
 
 The next replay overwrites these statistics. `step_records` copies them on the device when it splits them by
 prompt.
@@ -29,7 +29,7 @@ class Packed:
     held_layers: dict[int, Layer] = field(default_factory=dict)  # or tensors to compute them from
 
     def rows_of(self, captured: Captured) -> Captured:
-        """Return the capture with a copy of the candidates."""
+        """Return the capture with a copy of the candidate rows, if they were computed."""
         if self.candidates is None:
             return captured
         candidates = self.candidates

@@ -154,7 +154,7 @@ class Recorder(Watcher):
         return alone
 
     def _fix_sums(self, state: State) -> None:
-        """Convert the running sums to the form of the cache: at fixed addresses, or growing."""
+        """Move the running sums to fixed addresses for a fixed-size cache, and back for a growing cache."""
         size, prompts = state.visible.keys, list(state.active)
         is_fixed = state.visible.row_columns is not None
         if self.fixed is not None and not (is_fixed and (size, prompts) == self._fixed_for):
@@ -234,7 +234,7 @@ class Recorder(Watcher):
                 consumer.finish()
 
     def _columns_of(self, b: int, state: State) -> tuple[int, int]:
-        """Return a prompt's columns: after its padding, up to its current end."""
+        """Return the first and past-the-last column of a prompt: after its padding, up to its current end."""
         stop = state.canvas.shape[1]
         if state.ends is not None:
             stop = state.ends[list(state.active).index(b)]
@@ -287,7 +287,10 @@ class Recorder(Watcher):
 
 
 def _require_experts(model: Model, keep: Collection[str], layers: Sequence[int]) -> None:
-    """Raise UsageError if `keep` names experts but no chosen layer has them; skip them if all is kept."""
+    """Raise UsageError if `keep` names experts but no chosen layer has experts.
+
+    If `keep` contains every statistic, experts are left out instead.
+    """
     routed = parts.routers(model.net)
     named = "experts" in keep and set(keep) != set(STATISTICS)
     if named and not set(layers) & set(routed):

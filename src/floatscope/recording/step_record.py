@@ -46,17 +46,17 @@ class Consumer(Protocol):
     def step(self, record: StepRecord) -> None: ...
 
     def finish(self) -> None:
-        """Finish after the last step."""
+        """Complete the output after the last step."""
 
 
 @dataclass(frozen=True)
 class Shape:
-    """The part of a batch that belongs to one prompt.
+    """Sizes of one prompt's arrays, and the parts of a batch that belong to the prompt.
 
     Attributes:
-        size: largest number of positions that it may get.
-        regions: numbers of its regions in the batch, in the order of the trace.
-        groups: number of its query groups; a batch has as many as the prompt with most groups.
+        size: largest number of positions that the prompt and its answer may have.
+        regions: numbers of the prompt's regions in the batch, in the order of the trace.
+        groups: number of the prompt's query groups; a batch has as many as the prompt with most groups.
         region_names, group_names: names of regions and groups. Prompts that differ only in names have
             equal shapes.
     """
@@ -69,7 +69,10 @@ class Shape:
 
 
 def batch_values(captured: Captured, join: Joining) -> Iterator[tuple[Array, Tensor]]:
-    """Yield every array of a step for the whole batch, one at a time to save memory."""
+    """Yield every array of a step, (b, *dims), for the whole batch, one at a time to save memory.
+
+    `join` adds the rows of earlier forwards. Sums by source, and arrays with a divisor, are divided.
+    """
     labels, arrays = captured.labels, STATISTICS.arrays()
     layers, settled = list(captured.layers.values()), list((captured.settled or {}).values())
     names = {name for layer in layers for name in layer.values}
@@ -98,7 +101,7 @@ def batch_values(captured: Captured, join: Joining) -> Iterator[tuple[Array, Ten
 
 
 def _stack_layers(array: Array, layers: Sequence[Layer], labels: Labels) -> Tensor | None:
-    """Stack an array of all layers, (b, *dims); None if no layer has it. Missing layers are NaN or −1."""
+    """Return an array stacked over layers, (b, *dims), or None; layers without it are NaN or −1."""
     present = [layer.values[array.name] for layer in layers if array.name in layer.values]
     if not present:
         return None
@@ -110,7 +113,7 @@ def _stack_layers(array: Array, layers: Sequence[Layer], labels: Labels) -> Tens
 
 
 def all_layers(captured: Captured) -> dict[str, Tensor]:
-    """Return the arrays of a forward that later rows may be joined to, stacked over layers."""
+    """Return the arrays of a forward, stacked over layers, to which later forwards may add rows."""
     layers = list(captured.layers.values())
     arrays = [array for array in STATISTICS.arrays().values() if array.join is not Join.LATEST]
     stacked = {array.name: _stack_layers(array, layers, captured.labels) for array in arrays}
@@ -118,7 +121,7 @@ def all_layers(captured: Captured) -> dict[str, Tensor]:
 
 
 def _count_queries(of_region: Int[Tensor, "b r"], labels: Labels) -> Int[Tensor, "b g"]:
-    """Count the queries of each group, from the numbers of queries by region."""
+    """Return the number of queries in each group, from the numbers of queries in each region."""
     last = labels.n_groups - 1
     if last + 1 == of_region.shape[1]:
         return of_region
@@ -167,9 +170,9 @@ Cut = tuple[slice, slice, Shape]  # prompts, their columns and their shape
 
 @lru_cache(64)  # steps mostly have the same prompts
 def _cuts(places: tuple[tuple[Shape, int, int], ...], to_come: bool) -> list[Cut]:
-    """Cut a batch into prompts, or leave it whole if all prompts have equal shape and columns.
+    """Return one cut per prompt, or a single cut if all prompts have equal shape and columns.
 
-    With `to_come`, include the columns that a prompt has not reached yet.
+    With `to_come`, a cut includes the columns that its prompt has not reached yet.
     """
     cuts = [
         (slice(b, b + 1), slice(start, start + shape.size if to_come else stop), shape)
@@ -188,7 +191,7 @@ def _cut_piece(
     first_predicted: int,
     unused: Bool[Tensor, "b k"] | None,
 ) -> Tensor:
-    """Cut the part of n prompts with equal shapes from a batch: (n, *dims), in the trace's dtype."""
+    """Return the part (n, *dims) of an array that belongs to the n prompts of a cut, in its stored dtype."""
     prompts, columns, shape = cut
     values = batch[prompts]
     if "group" in array.dims:
@@ -212,7 +215,10 @@ def _cut_piece(
 
 
 def _pad_columns(values: Tensor, size: int, hidden: Tensor | None, behind: int = 0) -> Tensor:
-    """Place (n, …, width) in `size` columns, from column `behind` on; hidden and other ones are NaN or −1."""
+    """Place values (n, …, width) in `size` columns, from column `behind` on; fill the rest with NaN or −1.
+
+    Columns that are `hidden` (n, width) are filled too.
+    """
     width = values.shape[-1]
     if width == size and hidden is None and not behind:
         return values

@@ -1,4 +1,4 @@
-"""Running sums of a decoding with a KV cache: each forward adds its rows to the sums of earlier ones.
+"""Running sums of a decoding with a KV cache: each forward adds its rows to the sums of earlier forwards.
 
 Rows of a causal model and of finished blocks never change, so the attention of all rows so far to a key is
 the sum over the forwards. Tensors contain all layers of an array: (b, *dims) as listed in
@@ -35,14 +35,14 @@ class RunningSums:
     prompts: list[int] = field(default_factory=list)
 
     def only(self, prompts: Sequence[int]) -> None:
-        """Remove the sums of all other prompts."""
+        """Keep the sums of the given prompts only."""
         if self.total and list(prompts) != self.prompts:
             places = [self.prompts.index(p) for p in prompts]
             self.total = {name: total[places] for name, total in self.total.items()}
         self.prompts = list(prompts)
 
     def join(self, all_settle: bool) -> Joining:
-        """Return the function that joins a forward's arrays to the running sums.
+        """Return a function that adds a forward's arrays to the running sums and returns the combined values.
 
         With `all_settle`, no row of the forward is recomputed later.
         """
@@ -62,7 +62,7 @@ class RunningSums:
 
 
 def _add_rows(array: Array, old: Tensor | None, new: Tensor) -> Tensor:
-    """Combine the values of old and new rows; `new` may be overwritten."""
+    """Append the new rows to an array by row, or add old and new sums; `new` may be overwritten."""
     if old is None:
         return new
     if array.join is Join.ROWS:
@@ -121,7 +121,7 @@ class FixedSums:
             state[:, : states[layer].shape[1]] = states[layer]
 
     def leave(self, columns: int) -> dict[str, Tensor]:
-        """Return copies of the sums; arrays by row are cut to `columns` rows."""
+        """Return copies of the sums by name; arrays by row are cut to the first `columns` rows."""
         copies = {}
         for name, total in self.totals.items():
             rows = STATISTICS.arrays()[name].join is Join.ROWS
@@ -129,9 +129,10 @@ class FixedSums:
         return copies
 
     def join(self, all_settle: bool, columns: Int[Tensor, " q"]) -> Joining:
-        """Return the function that joins the arrays of a forward whose rows are at `columns`.
+        """Return a function that adds a forward's arrays to the sums and returns the combined values.
 
-        The next forward overwrites the results. The function runs only on the device, so it can be recorded.
+        The forward's rows are at `columns`. With `all_settle`, none of them is recomputed later. The next
+        forward overwrites the results. The function runs only on the device, so it can be recorded.
         """
 
         def joined(array: Array, new: Tensor, settled: Tensor | None) -> Tensor:
@@ -151,13 +152,16 @@ class FixedSums:
 
 
 def _shape(name: str, tensor: Tensor, size: int) -> tuple[int, ...]:
-    """Return the shape with `size` columns, for an array by position."""
+    """Return the shape of an array, with `size` columns if the array is by position."""
     by_position = STATISTICS.arrays()[name].by_position
     return (*tensor.shape[:-1], size) if by_position else tuple(tensor.shape)
 
 
 def place_rows(fresh: Bool[Tensor, "b k"], rows: slice) -> Joining:
-    """Return a function that places the values of computed rows; all other rows are NaN or −1."""
+    """Return a function that places arrays by row in all columns, with NaN or −1 for rows not computed.
+
+    `fresh` marks the computed columns; `rows` is the range of the forward's rows.
+    """
 
     def joined(array: Array, new: Tensor, settled: Tensor | None) -> Tensor:
         if array.join is not Join.ROWS:

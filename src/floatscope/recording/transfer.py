@@ -1,14 +1,15 @@
 """Copy values from the device to the host while the device continues.
 
-A tensor on a GPU is copied on a second stream: directly to its destination if that is pinned memory,
-otherwise to a pinned buffer, from which threads copy its parts to their destinations. Copies to the host run
-one after another, even on different streams, and the decoding loop waits for small copies of its own. The
-copies of a step are therefore posted during the step, marked by `ready` when all of the step is launched, and
-started by `send` when the next forward is launched. Sent earlier, a batch's copies of 3.5 ms delayed every
-step by 3.5 ms. `settle` waits for all copies. On a CPU every copy is made immediately.
+A tensor on a GPU is copied on a second stream: directly to its destination if the destination is pinned
+memory, otherwise to a pinned buffer, from which threads copy its parts to their destinations. Copies to the
+host run one after another, even on different streams, and the decoding loop waits for small copies of its
+own. The copies of a step are therefore posted during the step, marked by `ready` when all of the step is
+launched, and started by `send` when the next forward is launched. When they were started earlier, the copies
+of a batch, which take 3.5 ms, delayed every step by 3.5 ms. `settle` waits for all copies. On a CPU every
+copy is made immediately.
 
 Python threads share one lock (the GIL), which the loop needs too. One thread therefore waits for the copies
-from the device, and each of the others copies its share in a single call that releases the lock. On an H200,
+from the device, and every other thread copies its share in a single call that releases the lock. On an H200,
 a step of 10 ms took 18 ms when eight threads waited, and up to 50 ms when each made one call per part.
 """
 
@@ -103,7 +104,7 @@ class HostCopier:
             _copy_parts(tensor.cpu().numpy(), parts)
 
     def ready(self) -> None:
-        """Let the posted copies start only after all kernels launched so far."""
+        """Mark the point after which posted copies may start: when all kernels launched so far have run."""
         if self.cuda and self._queue:
             self._ready.record(torch.cuda.current_stream(self._queue[0].tensor.device))
 
@@ -148,7 +149,7 @@ class HostCopier:
         return self._pool.submit(self._finish_copy, host, arrived, parts, units)
 
     def wait_sent(self) -> None:
-        """Wait for the copies started before the latest `send`."""
+        """Wait for all copies that calls of `send` before the latest one started."""
         if self.cuda:
             for future in self._before:
                 future.result()
@@ -187,7 +188,7 @@ class HostCopier:
 
 @cache
 def _movers() -> ThreadPoolExecutor:
-    """Return the pool of threads that copy shares, each without further torch threads."""
+    """Return the pool of threads that copy shares; torch uses a single thread within each."""
     before, ready = torch.get_num_threads(), Barrier(_THREADS + 1)
 
     def begin() -> None:
@@ -210,9 +211,9 @@ def shares(parts: Sequence[Part], n: int) -> list[list[Part]]:
 
 @lru_cache(16)  # steps mostly have the same parts
 def _deal(sizes: tuple[tuple[int, int], ...], n: int) -> list[list[tuple[int, slice | None]]]:
-    """Divide parts among n shares of about equal size; each share lists its parts and their rows.
+    """Divide parts into at most n shares of about equal size; return (part, rows) pairs by share.
 
-    `sizes` contains the number of rows and bytes of each part.
+    `sizes` contains the number of rows and of bytes of each part. `rows` is None for an undivided part.
     """
     share_bytes = -(-sum(size for _, size in sizes) // n)
     pieces: list[tuple[int, int, slice | None]] = []

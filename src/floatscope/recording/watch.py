@@ -192,7 +192,7 @@ class Session:
         return traces if len(traces) > 1 else traces[0]
 
     def _forward(self, forward: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-        """Run a forward of the network as a step. A forward that fails ends its generation."""
+        """Run and record a forward of the network as a step. A forward that fails ends its generation."""
         if threading.get_ident() != self._thread:  # would wait forever for the session's thread
             remedy = "Open the session in the thread that runs the loop."
             raise UsageError(
@@ -238,7 +238,7 @@ class Session:
             self.generations[-1].close()
 
     def _begin(self, arguments: dict[str, Any]) -> Generation | None:
-        """Start a step of the forward's generation; None for a forward that is not recorded."""
+        """Start a step and return its generation; None for a forward that is not recorded (guidance)."""
         generation = self.generations[-1] if self.generations else None
         # A generation is closed if the forward after its last one failed.
         if generation is not None and (self._begins or generation.closed):
@@ -259,7 +259,7 @@ class Session:
     def _computed(
         self, arguments: dict[str, Any], generation: Generation | None
     ) -> ComputedColumns:
-        """Determine which columns of which canvas a forward computes."""
+        """Return the canvas of a forward and the columns that it computes, read from its arguments."""
         ids = arguments.get("input_ids")
         if not isinstance(ids, Tensor) or ids.ndim != 2:
             remedy = "Give the network input_ids: a canvas cannot be read from embeddings."
@@ -344,7 +344,10 @@ def _padding(mask: Any, b: int, device: torch.device) -> Int[Tensor, " b"] | Non
 def _canvas_of_rows(
     ids: Int[Tensor, "b s"], rows: Bool[Tensor, "#b k"], generation: Generation | None
 ) -> tuple[Int[Tensor, "b k"], Bool[Tensor, "b k"] | None]:
-    """Return a forward's canvas and the rows that it computes; None for all rows."""
+    """Return a forward's canvas and the columns that it computes (None: all).
+
+    `ids` are those of the whole canvas, or only of the columns marked in `rows`.
+    """
     rows = rows.expand(len(ids), -1)
     counts = rows.sum(1)
     if bool((counts != counts[0]).any()):
@@ -363,9 +366,9 @@ def _canvas_of_rows(
 def _cached_columns(
     ids: Tensor, padding: Tensor, positions: Any, before: Tensor
 ) -> ComputedColumns:
-    """Return the columns that a cached forward computes.
+    """Return the canvas of a forward with a cache, and the columns that it computes.
 
-    They are appended after the cached columns `before`, or overwrite some of them.
+    The columns are appended after the cached columns `before`, or overwrite some of them.
     """
     q, past = ids.shape[1], before.shape[1]
     if isinstance(positions, Tensor):

@@ -1,7 +1,7 @@
 """One generation of a watched network: its canvases, the recorder of its forwards, and its traces.
 
-The number of forwards and the length of the canvas are not known beforehand, so the recorder grows. The next
-forward shows which tokens a forward revealed and whether a cache kept its rows.
+The number of forwards and the length of the canvas are not known beforehand, so the recorder grows. Which
+tokens a forward revealed, and whether a cache kept its rows, is known only at the next forward.
 """
 
 import sys
@@ -94,7 +94,7 @@ class Generation:
     # Start of a generation
 
     def _second_half_is_guidance(self, canvas: Int[Tensor, "b k"]) -> bool:
-        """Return whether the second half of a batch is the first half with a masked prompt (guidance)."""
+        """Return whether the second half of a batch repeats the first half with masked prompts (guidance)."""
         mask = self.model.mask_id
         if len(canvas) % 2 or mask is None:
             return False
@@ -108,7 +108,7 @@ class Generation:
         return bool(torch.eq(first, token).all())
 
     def _prompt_end(self, canvas: Int[Tensor, "b k"], prompt_length: int | None) -> int:
-        """Find the column at which the answers begin."""
+        """Return the column at which the answers begin."""
         if self.user_prompts:
             named = self.user_prompts
             named = named * len(canvas) if len(named) == 1 else named
@@ -134,7 +134,7 @@ class Generation:
         return int(masked[0]) if len(masked) else None
 
     def _prompts(self, canvas: Int[Tensor, "b k"], n_conditional: int) -> list[Encoded]:
-        """Return the user's prompts; rows without one get a prompt of the canvas tokens."""
+        """Return the prompt of each row: the user's, or else one region "prompt" of the canvas tokens."""
         prompts = []
         for b, offset in enumerate(self._offsets):
             ids = tuple(canvas[b, offset : self.prompt_end].tolist())
@@ -329,7 +329,7 @@ class Generation:
         self._next_tail = call.key[:, :, -1].clone()
 
     def _check_mask(self, call: attention_hook.Call) -> None:
-        """Raise CaptureError if the mask does not follow from direction and padding; once per reach."""
+        """Raise CaptureError if the mask does not follow from direction and padding (one check per reach)."""
         model, reach = self.model, self.model.reaches[call.layer]
         if reach in self._compared:
             return
@@ -353,7 +353,10 @@ class Generation:
             raise CaptureError(problem, f"Set watch(..., direction=…, block=…, grid=…), {remedy}")
 
     def _in_place(self, call: attention_hook.Call) -> attention_hook.Call:
-        """Reorder a call's keys as on the canvas, and fill gaps between its rows with uncounted rows."""
+        """Return the call with keys in the order of the canvas, and gaps between rows filled with zeros.
+
+        The added rows do not count in any statistic.
+        """
         visible, fresh, order = self.state.visible, self.computed.fresh, self.computed.order
         if order is not None:
             place = order.argsort(1)[:, None, :, None]
@@ -369,7 +372,7 @@ class Generation:
     # Afterwards
 
     def close(self) -> None:
-        """Detach the recorder from the network, and release the tensors that the traces do not need."""
+        """Detach the recorder from the network, and release tensors that are not needed for the traces."""
         if self.closed:
             return
         self.closed, recorder = True, self.recorder
@@ -396,7 +399,10 @@ class Generation:
         return self._traces
 
     def _checked(self, final: Any, n: int) -> Int[Tensor, "n s"] | None:
-        """Check the ids that a loop returned, and cut them after the last position it could reveal."""
+        """Return the ids that a loop returned up to the last position that it could reveal; None if unknown.
+
+        Raises UsageError if they do not continue the last canvas.
+        """
         if final is None:
             return None
         last, causal = self.canvas[:n], self.model.mask_id is None
@@ -442,7 +448,10 @@ def mask_of(mask: Tensor) -> Bool[Tensor, "..."]:
 
 
 def _steps_to_end(answer: Int[np.ndarray, " n"], ends: Sequence[int]) -> int:
-    """Return the number of steps up to an end token that only padding follows; 0 if there is none."""
+    """Return the number of answer tokens up to the first end token; 0 without one, or if text follows.
+
+    A single repeated token after the end token is padding.
+    """
     places = np.flatnonzero(np.isin(answer, ends))
     if not len(places) or len(set(answer[places[0] + 1 :].tolist())) > 1:
         return 0

@@ -79,6 +79,8 @@ class Rule:
 class Share(Rule):
     """Rule for keys with c_j > threshold. Gu et al. 2410.10781 (0.3, per head; Sink_k counts heads).
 
+    c_j is the mean attention that key j receives from the queries that see it.
+
     Args:
         threshold: mean attention that a key must receive, default 0.3.
     """
@@ -93,11 +95,12 @@ class Share(Rule):
 class Excess(Rule):
     """Rule for keys with S·c_j > mean of the other keys + margin. Rulli et al. 2510.15731.
 
-    The paper states the rule for means, for which no key can pass (a mean is at most 1, the margin 3); it
-    is meant for column sums.
+    c_j is the mean attention that key j receives from the queries that see it, S the number of keys. The
+    paper states the rule for means c_j, for which no key can pass (a mean is at most 1, the margin 3); the
+    rule is meant for column sums S·c_j.
 
     Args:
-        margin: by how much S·c_j must exceed the mean of the others, default 3.
+        margin: by how much S·c_j must exceed the mean of the other keys, default 3.
     """
 
     margin: float = 3.0
@@ -113,8 +116,8 @@ class Excess(Rule):
 class ZScore(Rule):
     """Rule for keys with c_j > mean + k·(population SD). Attention Floating 2601.07894 (k = 3).
 
-    At most S/(1 + k²) keys can pass, and none if S ≤ 1 + k²: with k = 3, S/10 keys, and none below 11
-    keys.
+    c_j is the mean attention that key j receives from the queries that see it, S the number of keys. At most
+    S/(1 + k²) keys can pass, and none if S ≤ 1 + k²: with k = 3, S/10 keys, and none below 11 keys.
 
     Args:
         k: number of standard deviations, default 3.
@@ -146,6 +149,9 @@ class ZScore(Rule):
 class Robust(Rule):
     """Rule for keys with (c_j − median) / (1.4826·MAD) > k. Unlike ZScore, any number of keys can pass.
 
+    c_j is the mean attention that key j receives from the queries that see it; MAD is the median absolute
+    deviation.
+
     Args:
         k: number of robust standard deviations, default 8.
     """
@@ -162,7 +168,7 @@ RULES: tuple[type[Rule], ...] = (Share, Excess, ZScore, Robust)
 
 
 def _sum_and_count(values: Array) -> tuple[Array, Array]:
-    """Return the sum and the number of keys that are not NaN, shape (…, 1)."""
+    """Return the sum and the number of the values that are not NaN, (…, 1) each."""
     if isinstance(values, np.ndarray):
         return np.nansum(values, -1, keepdims=True), (~np.isnan(values)).sum(-1, keepdims=True)
     return values.nan_to_num(0.0).sum(-1, keepdim=True), (~values.isnan()).sum(-1, keepdim=True)

@@ -33,7 +33,7 @@ def profile(visible: np.ndarray, noise: float = 0.0) -> tuple[np.ndarray, np.nda
 
 
 def noise_of(visible: np.ndarray, received: np.ndarray) -> float:
-    """Estimate the noise from the median distance of keys from their expected attention.
+    """Estimate `noise` of `profile` from the median squared deviation of keys from their expected attention.
 
     The median ignores anchors. An anchor also reduces the attention of all other keys, which is not noise;
     this common loss is added back first.
@@ -62,7 +62,7 @@ def _median(values: np.ndarray) -> np.ndarray:
 
 @lru_cache(maxsize=100_000)
 def exact_jaccard(a: int, b: int, n: int) -> float:
-    """Return E[I / (a + b − I)] for two random sets of a and b among n keys; NaN for two empty sets."""
+    """Return the expected Jaccard index of random sets of a and of b of n keys; NaN for two empty sets."""
     if a + b == 0:
         return float("nan")
 
@@ -95,7 +95,7 @@ class _Simulated:
         self._values, self._ranked = values, 0
 
     def shared(self, a: int, b: int) -> np.ndarray:
-        """Count the keys among the a strongest of one state and the b strongest of the other: (draws,)."""
+        """Count the keys in both the a strongest of one state and the b strongest of the other: (draws,)."""
         if not a or not b:
             return np.zeros(self._values.shape[1], int)
         if max(a, b) > self._ranked:
@@ -104,7 +104,10 @@ class _Simulated:
         return np.asarray(inside.sum(-1))
 
     def _rank(self, count: int) -> None:
-        """Find the strongest keys of the first state in order, and their values in the second state."""
+        """Store the second state's values at the first state's `count` strongest keys, strongest first.
+
+        The largest values of the second state are stored too, in descending order.
+        """
         first, second = self._values
         count = self._ranked = min(count, first.shape[-1])
         # the strongest last, because numpy is six times as fast at that end
@@ -116,7 +119,7 @@ class _Simulated:
 
 
 class Chance:
-    """Chance levels for one set of keys.
+    """Chance levels of the strongest keys, and of pairs of states, for one set of keys.
 
     `visible` (n,) counts the queries that see each key; `received` (states, n) is the measured attention,
     from which the noise of rows is estimated.
@@ -161,7 +164,10 @@ class Chance:
         return np.asarray(np.bincount(place, minlength=bins) / place.size)
 
     def pair(self, a: int, b: int) -> tuple[float, float]:
-        """Return the expected Jaccard index and overlap of the a and b strongest keys of two states."""
+        """Return the expected Jaccard index of the a and b strongest keys of two states, and their overlap.
+
+        The overlap is the expected number of keys in both sets.
+        """
         if (a, b) not in self._pairs:
             if self._simulated is None:
                 self._pairs[a, b] = exact_jaccard(a, b, self.n), a * b / self.n

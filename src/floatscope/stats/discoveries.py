@@ -1,4 +1,4 @@
-"""Multiple testing: select hypotheses to reject, and bound the number of false hypotheses.
+"""Multiple testing: select null hypotheses to reject, and bound the number of real effects.
 
 A list and a count require different methods. Benjamini and Hochberg's list has 5 % errors on average; a
 statement about the number of effects requires a bound that holds at its level for any later selection.
@@ -11,7 +11,7 @@ from jaxtyping import Bool, Float
 def benjamini_hochberg(
     p: Float[np.ndarray, "*shape"], level: float = 0.05
 ) -> Bool[np.ndarray, "*shape"]:
-    """Select the hypotheses to reject, with an expected share of false rejections of at most `level`.
+    """Return which hypotheses to reject, with an expected share of false rejections of at most `level`.
 
     Benjamini & Hochberg 1995: reject all up to the largest i with p_(i) ≤ i·level/m. Valid for independent
     p-values and for positively dependent ones (Benjamini & Yekutieli 2001).
@@ -32,7 +32,7 @@ def q_values(p: Float[np.ndarray, "*shape"]) -> Float[np.ndarray, "*shape"]:
 
 
 def at_least(p: Float[np.ndarray, "*shape"], level: float) -> int:
-    """Return a lower bound on the number of false hypotheses, at confidence 1 − level.
+    """Return a lower bound on the number of false null hypotheses (real effects), at confidence 1 − level.
 
     Closed testing with Simes' test (Goeman & Solari 2011): at most h hypotheses can all be true, where h
     is the largest k for which the k largest p-values together pass Simes' test (Hommel 1988). Valid

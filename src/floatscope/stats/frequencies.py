@@ -59,7 +59,7 @@ def count(
     vocab_size: int,
     progress: Progress | None = None,
 ) -> Float[np.ndarray, " v"]:
-    """Return each token's share of a corpus; call `progress` with the counted (texts, tokens)."""
+    """Return each token's share of a corpus; call `progress` with the numbers of counted texts and tokens."""
     total = np.zeros(vocab_size, dtype=np.int64)
     n_texts = 0
     for batch in _batches(texts):

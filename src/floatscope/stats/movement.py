@@ -22,7 +22,7 @@ HALF = 0.5  # a layer moves if more than this share of the examples move in it
 
 
 class Path(NamedTuple):
-    """Reference key over the states of one example."""
+    """Reference key of each cell (layer, or layer and head) over the states of one example."""
 
     key: Int[np.ndarray, "states *cells"]  # key at each state
     share: Float[np.ndarray, "states *cells"]  # share of attention that the key receives
@@ -40,7 +40,7 @@ def follow(
     after: Float[np.ndarray, "pairs *cells keys"],
     factor: float = FACTOR,
 ) -> Path:
-    """Follow the reference key from state to state.
+    """Return the reference key at each state, its share of attention, and where it changes.
 
     Args:
         before, after: shares of attention by key at a state and at the next state, for each pair of
@@ -62,7 +62,7 @@ def follow(
 def _replace(
     shares: Float[np.ndarray, "*cells keys"], reference: Int[np.ndarray, "*cells"], factor: float
 ) -> tuple[Int[np.ndarray, "*cells"], Bool[np.ndarray, "*cells"]]:
-    """Return the new reference key of each cell, and whether it has changed."""
+    """Return the new reference key of each cell, and whether it differs from `reference`."""
     strongest = shares.argmax(-1)
     other = (strongest != reference) & (
         _share_of(shares, strongest) >= factor * _share_of(shares, reference)
@@ -77,7 +77,7 @@ def _share_of(
 
 
 class MovingLayers(NamedTuple):
-    """Number of layers that move, with bounds, and share of examples that move in each layer."""
+    """Number of moving layers with bounds, and share of moving examples in each layer with intervals."""
 
     number: Int[np.ndarray, "*draws"]
     low: Int[np.ndarray, "*draws"]

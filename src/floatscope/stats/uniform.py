@@ -30,7 +30,7 @@ def last_visible(
     Args:
         offset: number of positions by which the first block is shorter.
         current: first position of the block being decided, for a model whose finished context is causal.
-        reach: how far a row of a local layer sees to either side; None: no limit.
+        reach: number of keys that a row of a local layer sees to either side; None: no limit.
     """
     rows = np.arange(size)
     if direction is Direction.CAUSAL:
@@ -52,7 +52,7 @@ def first_visible(size: int, reach: int | None) -> Int[np.ndarray, " s"]:
 def visible_queries(
     direction: Direction, block: int | None, size: int, **rule: Unpack[Rule]
 ) -> Int[np.ndarray, " s"]:
-    """Return |V_j|, the number of queries that see each key."""
+    """Return the number of queries that see each key."""
     last = last_visible(direction, block, size, **rule)
     return _rows_end(size, rule.get("reach")) - np.searchsorted(last, np.arange(size))
 
@@ -62,7 +62,8 @@ def mass(
 ) -> Float[np.ndarray, " s"]:
     """Return the mass of each key under uniform attention of every query; sums to 1.
 
-    Bidirectional: 1/S. Causal: (1/S)·Σ_{i≥j} 1/(i+1), so position 0 gets H_S/S by construction.
+    For S keys: 1/S if bidirectional; (1/S)·Σ_{i≥j} 1/(i+1) if causal, so position 0 gets (1 + ½ + … + 1/S)/S
+    by construction.
     """
     last, reach = last_visible(direction, block, size, **rule), rule.get("reach")
     # attention of each query to each visible key
@@ -74,5 +75,5 @@ def mass(
 
 
 def _rows_end(size: int, reach: int | None) -> Int[np.ndarray, " s"]:
-    """Return the first row after those that see each key."""
+    """Return, for each key, the index after the last row that sees it."""
     return np.searchsorted(first_visible(size, reach), np.arange(size), side="right")

@@ -55,8 +55,8 @@ class CheckedStore(LocalStore):
     ) -> None:
         """Raise an error if the arrays declare more data than files of these sizes can contain.
 
-        `steps` is the number of steps written so far, for an unfinished trace whose arrays have room for
-        more.
+        For an unfinished trace, whose arrays have room for more steps, `steps` is the number of steps written
+        so far.
         """
         stored = sum(sizes)
         total = parts = 0
@@ -97,7 +97,7 @@ class CheckedStore(LocalStore):
         return None if data is None else buffer.from_bytes(data)
 
     async def list_dir(self, prefix: str) -> AsyncIterator[str]:
-        """List the files of the store; files added later, such as .DS_Store, are ignored."""
+        """Yield the names of recorded files and folders in `prefix`; files added later are ignored."""
         inside = f"{prefix.rstrip('/')}/" if prefix else ""
         names = (ROOT, *(self.files or ()))
         parts = (name[len(inside) :].split("/")[0] for name in names if name.startswith(inside))
@@ -129,7 +129,7 @@ class CheckedStore(LocalStore):
 
     @contextmanager
     def _naming(self, subject: str) -> Iterator[None]:
-        """Add the name of the file to errors raised while it is read."""
+        """Turn read errors in this context into TraceError; `subject`, a file name, begins the message."""
         try:
             yield
         except (FileNotFoundError, Unreadable) as error:
@@ -137,7 +137,10 @@ class CheckedStore(LocalStore):
 
 
 def _form(metadata: dict[str, Any], steps: int | None) -> tuple[list[int], list[int], int]:
-    """Return an array's shape, the shape of a chunk, and the bytes per value."""
+    """Return an array's shape (cut to `steps`), the shape of a chunk, and the bytes per value.
+
+    Raises Unreadable for metadata that Floatscope does not write.
+    """
     grid = "chunk_grid.configuration.chunk_shape"
     kinds = {"shape": list, grid: list, "data_type": str, "codecs": list}
     untrusted.require_fields(metadata, kinds)

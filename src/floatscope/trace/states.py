@@ -1,4 +1,4 @@
-"""Choose the steps of a decoding (its states) that are compared with each other."""
+"""Choose the steps of a decoding, called states, at which attention is compared."""
 
 from typing import TYPE_CHECKING
 
@@ -13,7 +13,7 @@ ROWS = 8  # minimum number of masked rows in a state
 
 
 def choose_states(trace: "Trace", rows: int = ROWS) -> list[int]:
-    """Choose the kept steps at which 0, ¼, ½ and ¾ of the content are revealed, and a late step.
+    """Return the kept steps at which 0, ¼, ½ and ¾ of the content are first revealed, and a late step.
 
     The late step is the last one with at least `rows` masked rows. Steps with fewer masked rows are left out
     (except the first, if no other remains), so a short answer has fewer states.
@@ -25,7 +25,7 @@ def choose_states(trace: "Trace", rows: int = ROWS) -> list[int]:
 
 
 def _quarters(trace: "Trace") -> list[int]:
-    """Find the kept steps at which each share of the answer's content is first revealed."""
+    """Return the kept steps at which each share in REVEALED of the answer's content is first reached."""
     start, final = int(trace.info["prompt_length"]), trace.canvas.values[-1]
     masked = trace.data["masked"].values  # (step, key)
     class_of: dict[int, str] = {}

@@ -45,7 +45,7 @@ def save(data: xr.Dataset, path: Path, schema: int, *, overwrite: bool = False) 
 
 @contextmanager
 def writing(path: Path, remedy: str) -> Iterator[None]:
-    """Turn file system errors while writing a store into a TraceError."""
+    """Return a context that turns file system errors into a TraceError about writing the store."""
     try:
         yield
     except OSError as error:
@@ -53,7 +53,7 @@ def writing(path: Path, remedy: str) -> Iterator[None]:
 
 
 def write_zarr(data: xr.Dataset, path: Path, **options: Any) -> None:
-    """Write a dataset, with fixed-width text, which zarr 3 does not specify, as variable-width text."""
+    """Write a dataset as zarr 3; text becomes variable-width, since zarr 3 specifies no fixed-width text."""
     texts = {name: array for name, array in data.variables.items() if array.dtype.kind in "OU"}
     text = {name: array.astype(StringDType()) for name, array in texts.items()}
     data.assign_coords(text).to_zarr(path, zarr_format=3, consolidated=False, **options)
@@ -96,7 +96,7 @@ def progress(path: Path) -> dict[str, Any] | None:
 
 
 def _attributes(path: Path) -> dict[str, Any]:
-    """Return the root's attributes; empty if they cannot be read (`load` reports the error)."""
+    """Return the attributes of a store's root; empty if unreadable (`load` reports the error)."""
     try:
         attributes = read_object(path / ROOT)["attributes"]
     except (OSError, ValueError, KeyError):
@@ -136,7 +136,7 @@ def _checksum(metadata: dict[str, Any]) -> int:
 
 
 def _encoding(data: xr.Dataset) -> dict[str, dict[str, tuple[int, ...]]]:
-    """Choose chunks along the first dimension (usually steps), so that a viewer reads one step at a time."""
+    """Return the chunk sizes of each array: whole steps (the first dimension), about 8 MiB per chunk."""
     encoding = {}
     for name, array in data.data_vars.items():
         if array.size and array.ndim:
@@ -148,8 +148,8 @@ def _encoding(data: xr.Dataset) -> dict[str, dict[str, tuple[int, ...]]]:
 def load(path: Path, schema: int, required: Mapping[str, type], *, lazy: bool) -> xr.Dataset:
     """Open a store after checking that it is a complete trace of this schema.
 
-    `required` maps required attributes to their types. Arrays are checked when they are read, which for a
-    `lazy` trace is later.
+    `required` maps required attributes to their types. Arrays are checked when they are read: at once, or
+    with `lazy` when they are used.
     """
     if not path.exists():
         raise _missing(path)
@@ -187,7 +187,7 @@ def load(path: Path, schema: int, required: Mapping[str, type], *, lazy: bool) -
 
 @contextmanager
 def unzipped(path: Path) -> Iterator[Path]:
-    """Extract a zip file with one trace, as saved by the live page, to a temporary folder.
+    """Extract a zip file with one trace, as saved by the live page, and yield its temporary folder.
 
     Compressed members, and members that claim more bytes than the file has, raise an error first.
     """
@@ -209,7 +209,7 @@ def unzipped(path: Path) -> Iterator[Path]:
 
 
 def _read(store: CheckedStore) -> xr.Dataset:
-    """Open the arrays, with zarr's string type converted to numpy's."""
+    """Open the dataset of a store, with zarr's string type converted to numpy's."""
     data: xr.Dataset = xr.open_zarr(store, zarr_format=3, consolidated=False, chunks=None)
     for name in (_SCHEMA, _FILES, _SEAL):
         data.attrs.pop(name, None)

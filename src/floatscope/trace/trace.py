@@ -33,7 +33,7 @@ _BLOCK = 64e6  # bytes of a trace per block, for measures of every head
 
 
 class _Kept:
-    """Property that returns the array of this name in `floatscope.statistics`, if the trace kept it."""
+    """Property that returns the trace's array of the same name; TraceError if the trace did not keep it."""
 
     def __init__(self, doc: str) -> None:
         self.__doc__ = doc
@@ -110,7 +110,7 @@ class Trace:
 
     @property
     def prompt(self) -> str:
-        """The prompt without its template, equal for all models with the same prompt."""
+        """The text of the prompt without its template, equal for models that differ only in the template."""
         size = int(self.data.attrs["prompt_length"])
         tokens, regions = (self.data[name].values[:size] for name in ("final_token", "region"))
         return " ".join("".join(map(str, tokens[regions != "template"])).split())
@@ -129,7 +129,7 @@ class Trace:
         return int(self.data.sizes["tick"])
 
     def by_block(self, array: xr.DataArray) -> xr.DataArray:
-        """Return an array of this trace with dimensions `block` and `block_step` instead of `step`.
+        """Return an array of this trace with the dimensions `block` and `block_step` in place of `step`.
 
         Args:
             array: an array of this trace with a dimension `step`, such as `trace.mass`.
@@ -181,7 +181,7 @@ class Trace:
 
     @property
     def mass(self) -> xr.DataArray:
-        """Share of all attention that key j receives, m_j; sums to 1 over keys."""
+        """Share of all attention that each key receives; sums to 1 over keys."""
         return self._mass(self._columns)
 
     @cached_property
@@ -190,7 +190,7 @@ class Trace:
         return _read_only(self._mass(self._column_means))
 
     def mass_from(self, *groups: str) -> xr.DataArray:
-        """Return `mass` over the queries of some groups only, such as mass_from("masked", "revealed").
+        """Return `mass` from the queries of the given groups only, such as mass_from("masked", "revealed").
 
         Args:
             *groups: names of query groups: "prompt", "masked" and "revealed", or regions for a trace with
@@ -208,7 +208,7 @@ class Trace:
 
     @property
     def received(self) -> xr.DataArray:
-        """Mean attention from the queries that see key j, c_j."""
+        """Mean attention that each key receives from the queries that see it."""
         return _over(_total(self._columns), self._need("visible").variable, "received")
 
     @cached_property
@@ -263,15 +263,16 @@ class Trace:
     def lens(self) -> xr.Dataset:
         """Predictions from each layer's output at masked positions: `token` id, `probability`, `entropy`.
 
-        Indexed by the predicted position, not by the row that predicts it; −1 and NaN where it is not masked.
-        For a causal model each step predicts the next position. The mask token is never predicted.
+        Indexed by the predicted position, not by the row that predicts it; −1 and NaN at positions that are
+        not masked. For a causal model each step predicts the next position. The mask token is never
+        predicted.
         """
         names = ("token", "probability", "entropy")
         return xr.Dataset({n: self._need(f"lens_{n}").drop_vars("token") for n in names})
 
     @property
     def experts(self) -> xr.Dataset:
-        """The experts that each position's router chose, `expert`, and their `weight`, strongest first.
+        """The experts that a router chose for each position, `expert`, and their `weight`, strongest first.
 
         −1 and NaN in layers without experts and at positions that do not exist yet.
         """
@@ -293,7 +294,7 @@ class Trace:
 
     @cached_property
     def _column_means(self) -> xr.DataArray:
-        """`column_sum` averaged over heads, as recorded or else computed once."""
+        """`column_sum` averaged over heads: `column_mean` if recorded, else computed once."""
         if "column_mean" in self.data or "column_sum" not in self.data:
             return self._need("column_mean", wide=False)
         columns = self.data["column_sum"]
@@ -474,7 +475,7 @@ class Trace:
         return "\n".join(lines) + ">"
 
     def _repr_html_(self) -> str | None:
-        """Return the interactive view for a notebook, if the trace has heads and no local layers."""
+        """Return the interactive view as HTML; None without values by head, or with local layers."""
         if "column_sum" not in self.data or is_local(self.data):
             return None
         embed = import_module("floatscope.report.embed")
@@ -486,14 +487,14 @@ def _total(columns: xr.DataArray) -> xr.DataArray:
 
 
 def _over(total: xr.DataArray, count: xr.Variable, name: str) -> xr.DataArray:
-    """Divide in place. Both arrays are from one trace, so their labels match."""
+    """Return total / count, renamed; `total` is overwritten. Labels are not compared."""
     share = total.variable
     share /= count
     return total.rename(name)
 
 
 def _wide(dtype: np.dtype) -> np.dtype:
-    """Return float32 for narrower dtypes, else the dtype."""
+    """Return float32 if the dtype is narrower, else the dtype."""
     return np.result_type(dtype, np.float32)
 
 

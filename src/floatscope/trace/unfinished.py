@@ -1,4 +1,4 @@
-"""Storage of a trace while it is recorded: a zarr 3 store that contains its progress and can be opened.
+"""Storage of a trace while it is recorded: a zarr 3 store that lists the written steps and can be opened.
 
 Each statistic is an array with room for every step; each step is one chunk, written once. The root's
 attributes are replaced after every complete step. `finish` adds the tokens and texts known at the end and
@@ -44,7 +44,7 @@ class Unfinished:
             self._group = zarr.open_group(str(path), mode="r+", zarr_format=3)
 
     def write(self, step: int, arrays: Mapping[str, tuple[Sequence[str], np.ndarray]]) -> None:
-        """Write all arrays of the next kept step, each with its dimensions."""
+        """Write all arrays of the next kept step; each array comes with the names of its dimensions."""
         with self._writing():
             for name, (dims, values) in arrays.items():
                 if name not in self._arrays:
@@ -88,7 +88,7 @@ class Unfinished:
 
 
 def load(path: Path, about: Mapping[str, Any], *, lazy: bool = False) -> xr.Dataset:
-    """Open the steps written so far, with token ids as text; the outcome of the last step is unknown."""
+    """Open the steps written so far, with token ids as text; what the last step revealed is unknown."""
     with foreign(TraceError, f"{path} is damaged: its steps cannot be opened", COPY_AGAIN):
         data = _steps(path, about)
         return data if lazy else data.load()
@@ -124,7 +124,7 @@ def _steps(path: Path, about: Mapping[str, Any]) -> xr.Dataset:
 
 
 def _variables(path: Path, about: Mapping[str, Any]) -> dict[str, xr.Variable]:
-    """Open the arrays for the steps written so far; some may already be cut to their final size."""
+    """Return the arrays by name for the steps written so far; some may have been cut to their final size."""
     n = len(about["steps"])
     files = (Path(folder, name) for folder, _, names in os.walk(path) for name in names)
     source = CheckedStore(path)

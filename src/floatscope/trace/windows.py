@@ -1,4 +1,4 @@
-"""Find the local layers of a trace, and how far their rows see.
+"""Find the local layers of a trace, and how many positions their rows see to either side.
 
 A model may have layers whose rows see only a window around them (ModernBERT). `null` and `visible` of its
 traces, and all chance levels, are then by layer. Measures that do not support this raise an error here.
@@ -13,18 +13,18 @@ from ..errors import UsageError
 
 
 def reaches(info: Mapping[str, Any], layers: int) -> list[int | None]:
-    """Return how far a row sees to either side in each of the first `layers` layers; None: no limit."""
+    """Return how many positions a row sees to either side, for the first `layers` layers; None: all."""
     widths = [int(x) for x in info.get("reaches", [-1] * layers)]
     return [None if reach < 0 else reach for reach in widths[:layers]]
 
 
 def is_local(data: xr.Dataset) -> bool:
-    """Return whether any kept layer is local."""
+    """Return whether the rows of any kept layer see only a window."""
     return "null" in data and "layer" in data["null"].dims
 
 
 def require_global(data: xr.Dataset, measure: str) -> None:
-    """Raise an error for a trace with local layers, in measures with one chance level for all layers."""
+    """Raise UsageError if a trace has local layers, for a measure with one chance level for all layers."""
     if not is_local(data):
         return
     global_layers = [int(x) for x in data["layer"].values if int(data.attrs["reaches"][int(x)]) < 0]

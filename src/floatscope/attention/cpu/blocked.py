@@ -24,7 +24,11 @@ _MANY_THREADS = 3
 
 
 def sums(view: View, *, entropy: bool = True, regions: bool = True) -> Arrays:
-    """Compute column sums by query group, and on request row entropy, region sums and the rollout's step."""
+    """Compute column sums by query group, row entropies, region sums and the product of weights and state.
+
+    `entropy` and `regions` say whether to include row entropies and region sums. The product, averaged over
+    heads, is included if the view has a `state` (for the rollout).
+    """
     b, h, n_query = view.query.shape[:3]
     per, n_key = h // view.key.shape[1], view.key.shape[2]
     weights = Weights(view, logarithms=entropy)
@@ -84,7 +88,10 @@ def sums(view: View, *, entropy: bool = True, regions: bool = True) -> Arrays:
 
 
 def _group_factors(labels: Labels, heads: int, times: Tensor | None) -> Float[Tensor, "n g q"]:
-    """Return each row's factor in the sums of its group: 1, or exp(−lse) if the weights lack it."""
+    """Return each query's factor in the column sums of each group; 0 in the groups of other queries.
+
+    In its own group, the factor is 1, or `times` = exp(−lse) if the weights lack this factor.
+    """
     if times is not None and labels.one_group:
         return times.view(-1, 1, times.shape[-1])
     of_group = labels.of_group[:, None]  # (b, 1, g, q)
@@ -93,7 +100,7 @@ def _group_factors(labels: Labels, heads: int, times: Tensor | None) -> Float[Te
 
 
 def _values(view: View, regions: bool, add_ones: bool) -> Float[Tensor, "n v k"] | None:
-    """Join the values that weights multiply: regions, the rollout's state, and ones if needed."""
+    """Concatenate what the weights multiply: region indicators, rollout state, ones; None if nothing."""
     parts = [view.labels.by_region] if regions else []
     parts += [] if view.state is None else [view.state.float().mT]
     if add_ones and not (regions and view.labels.every_key):
@@ -106,7 +113,7 @@ def _values(view: View, regions: bool, add_ones: bool) -> Float[Tensor, "n v k"]
 
 
 def _row_products(a: Weight, b: Weight, out: Float[Tensor, "m r"]) -> None:
-    """Compute Σ_j a_ij b_ij; b may be overwritten.
+    """Write Σ_j a_ij b_ij to `out`; `b` may be overwritten.
 
     At 512 tokens on one thread, numpy's vecdot takes 0.17 ms per layer, because it does not store the
     products; torch's multiplication and sum take 0.40 ms.

@@ -13,10 +13,11 @@ _TINY = 1e-30
 
 
 def columns(view: View) -> Arrays:
-    """Compute the sums over the queries that see a key j: Σ_i q_i·k_j = (Σ_i q_i)·k_j.
+    """Return score, cosine and query norm of each key, summed over its viewers; key norm and viewer count.
 
-    All queries after the first one that sees j see j too, so these are suffix sums, or with a window the
-    difference of two suffix sums.
+    Viewers are the counted queries i that see key j: Σ_i q_i·k_j = (Σ_i q_i)·k_j. Without a window, all
+    queries after the first viewer see j too, so these are suffix sums; with a window, they are differences of
+    two suffix sums.
     """
     query, key, labels = view.query.float(), view.key.float(), view.labels
     norm = torch.linalg.vector_norm(query, dim=-1, keepdim=True)  # (b, h, q, 1)
@@ -50,7 +51,7 @@ def _sum_over_all(
     norm: Float[Tensor, "b h q 1"],
     key_norm: Float[Tensor, "b h k"],
 ) -> Arrays:
-    """Compute the sums if all queries see every key, with one product for q and q/‖q‖."""
+    """Compute the arrays of `columns` if all queries see every key, with one product for q and q/‖q‖."""
     labels, (b, h, n, d) = view.labels, query.shape
     mean = (norm.mT @ labels.counted).squeeze(-1)  # (b, h, 1)
     weight = query.new_empty(b, h, 2, n)

@@ -27,20 +27,20 @@ _thread_memory = threading.local()
 class LayerBatch:
     """Layers waiting to be measured together.
 
-    `add` a layer if it `fits`, measure `view`, and split the results with `split_by_layer`.
+    `add` a layer if it `fits`, measure the result of `view`, and split the sums with `split_by_layer`.
     """
 
     layers: list[int] = field(default_factory=list)
     _first: "tuple[attention_hook.Call, Forward, _Room] | None" = None
 
     def is_small(self, call: attention_hook.Call) -> bool:
-        """Return whether the layer is small enough for batching to be faster."""
+        """Return whether a layer can be batched: on a CPU, small, without bias, one mask for all prompts."""
         small = call.query.numel() + call.key.numel() <= _SHORT
         shared = call.mask is None or len(call.mask) == 1  # the same for every prompt
         return small and call.query.is_cpu and call.bias is None and shared
 
     def fits(self, call: attention_hook.Call, forward: Forward) -> bool:
-        """Return whether there is room and the layer has the shape of the waiting layers."""
+        """Return whether there is room, and forward, mask, scale and shape are those of waiting layers."""
         if self._first is None:
             return True
         first, first_forward, room = self._first
@@ -49,7 +49,7 @@ class LayerBatch:
         return alike and len(self.layers) < len(room.query)
 
     def add(self, call: attention_hook.Call, forward: Forward, lse: Float[Tensor, "b h q"]) -> None:
-        """Copy a layer's q, k and log-sum-exp."""
+        """Add a layer to the waiting layers: copy its q, k and log-sum-exp."""
         if self._first is None:
             self._first = call, forward, _take_room(call.query, call.key)
         room, n = self._first[2], len(self.layers)
@@ -68,7 +68,7 @@ class LayerBatch:
         return replace(first, query=query, key=key, lse=lse, labels=labels), forward
 
     def split_by_layer(self, arrays: Arrays) -> dict[int, Arrays]:
-        """Split measured arrays by layer."""
+        """Split the arrays measured from `view` by layer number."""
         n = len(self.layers)
         cut = [sums.unflatten(0, (n, -1)).unbind() for sums in arrays.values()]
         by_layer = [dict(zip(arrays, sums, strict=True)) for sums in zip(*cut, strict=True)]

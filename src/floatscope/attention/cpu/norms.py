@@ -1,4 +1,4 @@
-"""‖W_O^h v_j‖: how much a key's value can write to the residual stream, by head."""
+"""Compute ‖W_O^h v_j‖: how much the value of key j can write to the residual stream through head h."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -15,7 +15,7 @@ _trusted: "WeakSet[nn.Module]" = WeakSet()
 
 @contextmanager
 def trusting(modules: Sequence[nn.Module]) -> Iterator[None]:
-    """Cache factors of weights without version counters (inference mode).
+    """Return a context that also caches factors of weights without a version counter (inference mode).
 
     Such weights must not change within the context.
     """
@@ -31,7 +31,7 @@ def trusting(modules: Sequence[nn.Module]) -> Iterator[None]:
 
 
 def versions(modules: Sequence[nn.Module]) -> tuple[int, ...] | None:
-    """Return the version counters of the weights, which change with them; None if a weight has none."""
+    """Return the version counters of the modules' W_O, which grow with changes; None if one is missing."""
     counts = tuple(_version(module) for module in modules)
     return None if min(counts, default=0) < 0 else counts
 
@@ -42,7 +42,7 @@ def _version(module: nn.Module) -> int:
 
 
 def _factor(module: nn.Module, head_dim: int) -> Float[Tensor, "h r d"]:
-    """Return R of W_O^h = QR: ‖W_O^h v‖ = ‖R v‖, with d×d instead of d_model×d numbers."""
+    """Return R of W_O^h = QR for each head h: ‖W_O^h v‖ = ‖R v‖, with d×d instead of d_model×d numbers."""
     weight: Tensor = module.o_proj.weight  # type: ignore[union-attr,assignment]
     version = _version(module)
     cached = _factors.get(module) if version >= 0 or module in _trusted else None
@@ -58,7 +58,7 @@ _halves: "WeakKeyDictionary[nn.Module, tuple[Tensor, Tensor, Tensor]]" = WeakKey
 
 
 def halves(module: nn.Module, head_dim: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """Return the factor as a sum of two 16-bit tensors, for matrix units that support no other type."""
+    """Return R (see `_factor`) as two 16-bit tensors that sum to it, for matrix units without other types."""
     factor = _factor(module, head_dim)
     cached = _halves.get(module)
     if cached is None or cached[0] is not factor or cached[1].dtype != dtype:
@@ -69,7 +69,7 @@ def halves(module: nn.Module, head_dim: int, dtype: torch.dtype) -> tuple[Tensor
 
 
 def value_norms(module: nn.Module, value: Float[Tensor, "b kv k d"]) -> Float[Tensor, "b h k"]:
-    """Compute one norm per head and key; grouped heads share values but not W_O."""
+    """Compute ‖W_O^h v_j‖ for each head h and key j; grouped heads share values but not W_O."""
     factor = _factor(module, value.shape[-1])  # (h, r, d)
     b, kv, k = value.shape[:3]
     grouped = factor.reshape(kv, -1, factor.shape[-1])  # (kv, h/kv · r, d)

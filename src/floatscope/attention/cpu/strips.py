@@ -26,7 +26,7 @@ _plans: "WeakKeyDictionary[Visibility, dict[Hashable, Plan]]" = WeakKeyDictionar
 
 @dataclass(frozen=True, eq=False)
 class Strip:
-    """Query rows start … stop over keys 0 … last."""
+    """Query rows start … stop − 1, and the keys 0 … last − 1 that they may see."""
 
     start: int
     stop: int
@@ -38,7 +38,7 @@ class Strip:
 
 @dataclass(frozen=True)
 class Tile:
-    """Some heads of some prompts; of a single prompt unless all heads are included."""
+    """Prompts and heads computed together: several prompts with all heads, or one with some heads."""
 
     prompts: slice
     heads: slice  # key heads: query heads that share a key stay together
@@ -58,7 +58,7 @@ Plan = list[tuple[Strip, list[Band]]]
 
 
 def plan(view: View, numbers: int) -> Plan:
-    """Divide all rows of a view into tiles of about `numbers` weights. Layers usually share the plan."""
+    """Divide a view into strips, bands and tiles of about `numbers` weights; cached for all layers."""
     shape = (*view.query.shape[:3], *view.key.shape[1:3])
     plans = _plans.setdefault(view.visible, {})
     # On other devices than a CPU, reading the rule's result would wait for the device.
@@ -70,9 +70,9 @@ def plan(view: View, numbers: int) -> Plan:
 
 
 def strips(view: View, ruled: bool) -> list[Strip]:
-    """Return the strips of a view.
+    """Return the strips of a view; `ruled` says that its mask follows from direction and padding.
 
-    A single strip is returned if the mask does not follow a rule or if every row sees all keys.
+    A single strip is returned if the mask follows no rule or if every row sees all keys.
     """
     n_query, n_key = view.query.shape[2], view.key.shape[2]
     last: Sequence[int] | None = _same_for_all(view.visible) if ruled else None

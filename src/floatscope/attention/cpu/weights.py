@@ -1,7 +1,8 @@
 """Attention weights of a tile of rows and heads, in memory that the next tile overwrites.
 
-A weight is exp(score − lse). For ordinary values of lse, the subtraction is left to the caller, which
-saves a pass before the exponential. Sums are computed elsewhere, except an unknown log-sum-exp.
+A weight is exp(score − lse). If no |lse| exceeds `_MILD`, exp(score) is returned and the caller multiplies
+sums by exp(−lse), which saves a pass over the tile. The log-sum-exp is computed here if attention returned
+none; all other sums are computed elsewhere.
 """
 
 import threading
@@ -25,7 +26,7 @@ Tiles = Iterator[tuple[Weight, Weight | None]]
 
 
 class Weights:
-    """Attention weights of a view: exp(`factor` · query · key), to be multiplied by exp(−`later`) by row."""
+    """Attention weights of a view, tile by tile. If `later` is set, rows lack the factor exp(−`later`)."""
 
     def __init__(self, view: View, logarithms: bool) -> None:
         self._view, self._logarithms = view, logarithms
@@ -45,10 +46,10 @@ class Weights:
         self._key = key.reshape(b * kv, n_key, d).mT  # (n, d, k)
 
     def compute(self, strip: Strip, band: Band) -> Tiles:
-        """Yield the weights of a band's tiles (without `later`) over keys 0 … last, and their logarithms.
+        """Yield weights (without `later`) and their logarithms for each tile, over keys 0 … last − 1.
 
-        All heads of all prompts are in one axis. The logarithms are None unless requested; for hidden keys
-        they are 0, not −inf.
+        Prompts and heads share the first axis. The logarithms are None unless requested; for hidden keys they
+        are 0, not −inf.
         """
         last, per, rows = strip.last, self._per, band.rows.stop - band.rows.start
         hidden = _hidden(self._view, strip, band.rows)
@@ -73,7 +74,7 @@ class Weights:
             yield weight, log_weight if self._logarithms else None
 
     def _edit(self, strip: Strip, tile: Tile, log_weight: Weight, hidden: Tensor | None) -> None:
-        """Add a bias, and subtract an unknown log-sum-exp, in place."""
+        """Add the view's bias in place, and subtract the log-sum-exp if the view has none."""
         if (bias := self._view.bias) is not None:
             bias = bias.unflatten(1, (-1, self._per))[tile.prompts, tile.heads, ..., : strip.last]
             self._by_head(tile, log_weight).add_(bias)
@@ -84,7 +85,10 @@ class Weights:
             log_weight.sub_(visible.logsumexp(-1, keepdim=True))
 
     def _hide(self, strip: Strip, tile: Tile, weight: Weight, hidden: Tensor, value: float) -> None:
-        """Fill hidden entries in place; exp of −inf would take eight times as long as of other numbers."""
+        """Set the hidden entries of a tile to `value` in place.
+
+        This is done after exp, since exp of −inf takes eight times as long as exp of other numbers.
+        """
         hidden = hidden[tile.prompts] if len(hidden) > 1 else hidden
         hidden = hidden[:, tile.heads] if hidden.shape[1] > 1 else hidden
         self._by_head(tile, weight)[..., strip.common :].masked_fill_(hidden, value)
@@ -104,7 +108,7 @@ _thread_memory = threading.local()
 
 
 def _rooms(template: Tensor, shape: tuple[int, int, int], logarithms: bool) -> list[Tensor]:
-    """Return working memory; on a CPU each thread reuses its own, since new memory is slow."""
+    """Return uninitialised tensors of a shape, two with `logarithms`; on a CPU each thread reuses them."""
     size, n = shape[0] * shape[1] * shape[2], 2 if logarithms else 1
     if not template.is_cpu or n * size > _ROOM:  # one row of many keys may need more
         return [template.new_empty(shape) for _ in range(n)]
@@ -116,7 +120,10 @@ def _rooms(template: Tensor, shape: tuple[int, int, int], logarithms: bool) -> l
 
 
 def _hidden(view: View, strip: Strip, rows: slice) -> Tensor | None:
-    """Return True where a row does not see a key, for keys common … last: (#b, #kv, #per, rows, keys)."""
+    """Return which rows do not see which of the keys common … last − 1; None if all keys are visible.
+
+    The result is (#b, #kv, #per, rows, keys), where `per` heads share a key.
+    """
     if strip.hidden is not None:
         return strip.hidden[rows.start - strip.start : rows.stop - strip.start][None, None, None]
     if strip.common == strip.last or view.mask is None:

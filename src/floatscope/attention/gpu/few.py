@@ -1,8 +1,8 @@
 """Compute sums of few rows on a GPU, as in a step with a KV cache; launches `few_kernels`.
 
 Attention's forward returns no log-sum-exp for few rows, and each of the kernels for many rows would
-compute the same product. Here the logarithms of the weights are written once, as (b, h, q, k) numbers, and
-everything is computed from them, in five launches per layer.
+compute the product of q and k again. Here the logarithms of the weights are written once, as (b, h, q, k)
+numbers, and all sums are computed from these logarithms, in five launches per layer.
 """
 
 from dataclasses import replace
@@ -32,7 +32,7 @@ def _kernels() -> ModuleType:
 def strongest(
     sums: FewRowSums, start: int, stop: int, top: int
 ) -> tuple[Int32[Tensor, "b h w t"], Float[Tensor, "b h w t"]]:
-    """Return the strongest keys, as `strongest.strongest` does. Can be called only once."""
+    """Return keys and weights of rows start … stop − 1 as `strongest.strongest` does. Call only once."""
     b, _, h, _ = sums.arrays["column_sum"].shape
     power, peak = sums.power[:, start:stop], sums.peak[:, start:stop]
     key, weight = peaks.find(power.contiguous(), peak.contiguous(), top)
@@ -40,7 +40,7 @@ def strongest(
 
 
 def fits(view: View) -> bool:
-    """Return whether the logarithms of all rows fit into memory at once."""
+    """Return whether the logarithms of all weights fit into `_MOST` bytes."""
     b, h, n_query, _ = view.query.shape
     return b * h * n_query * view.key.shape[2] * 4 <= _MOST
 

@@ -1,4 +1,4 @@
-"""Triton kernels for few rows, as in a step with a KV cache: all sums of logarithms written once.
+"""Triton kernels for few rows, as in a step with a KV cache: logarithms are written once and then summed.
 
 `few_scores` (`one_scores` for a single row) writes log2 of every weight without the rows' log-sum-exp,
 and the statistics of q and k alone. `few_rows` computes the log-sum-exp, subtracts it and computes the
@@ -19,10 +19,11 @@ def few_scores(
     DIM: tl.constexpr, WIDE: tl.constexpr, TILE_Q: tl.constexpr, BLOCK: tl.constexpr,
     MASKED: tl.constexpr, EXACT: tl.constexpr, COLUMNS: tl.constexpr,
 ):  # fmt: skip
-    """power[·, i, j] = log2 e · s_ij, −∞ if row i does not see key j, and the maximum of each block of keys.
+    """Write log2 e · scaled score of row i and key j to power[·, i, j], and the maximum of each key block.
 
-    Also writes, for each key, Σ q·k, Σ q·k/‖q‖‖k‖ and Σ ‖q‖ over the counted rows that see the key, and the
-    key's norm. One program per block of keys and head.
+    `power` is −∞ if the row does not see the key. With COLUMNS, also write for each key Σ q·k, Σ q·k/‖q‖‖k‖
+    and Σ ‖q‖ over the counted rows that see the key, and the key's norm. One program per block of keys and
+    head.
     """
     block = tl.program_id(0)
     head = tl.program_id(1).to(tl.int64)  # of (b, h)
@@ -85,9 +86,9 @@ def one_scores(
     HEADS: tl.constexpr, TILE_H: tl.constexpr, DIM: tl.constexpr, WIDE: tl.constexpr,
     BLOCK: tl.constexpr, MASKED: tl.constexpr, EXACT: tl.constexpr, COLUMNS: tl.constexpr,
 ):  # fmt: skip
-    """`few_scores` for a single row, with the heads that share keys in place of rows; keys are read once.
+    """Compute `few_scores` for a single row, with the heads that share keys in place of several rows.
 
-    One program per block of keys and HEADS heads.
+    Keys are read once. One program per block of keys and HEADS heads.
     """
     block = tl.program_id(0)
     shared = tl.program_id(1).to(tl.int64)  # of (b, h / HEADS)
@@ -141,7 +142,7 @@ def few_rows(
     n_heads, n_query, n_key, n_blocks, n_values,
     VALUES: tl.constexpr, BLOCK: tl.constexpr, TILE: tl.constexpr,
 ):  # fmt: skip
-    """lse, entropy and out[b, h, i, v] = Σ_j A_ij V_jv of a row; `power` becomes log2 of the weights.
+    """Write lse, entropy and out[b, h, i, v] = Σ_j A_ij V_jv; turn `power` into log2 of the weights.
 
     Rows that do not count get 0; rows without visible keys have weights 0.
     """
@@ -195,7 +196,7 @@ def few_columns(
     power_ptr, group_ptr, padding_ptr, out_ptr, n_heads, n_query, n_key, n_groups, n_wide,
     TILE: tl.constexpr,
 ):  # fmt: skip
-    """out[b, g, h, j] = Σ A_ij over the rows i of group g; 0 at padding."""
+    """Write out[b, g, h, j] = Σ A_ij over the rows i of group g; 0 at padding."""
     head = tl.program_id(1).to(tl.int64)  # of (b, h)
     b = head // n_heads
     h = head % n_heads

@@ -36,7 +36,7 @@ class Tiles:
 
 
 def sums(view: View, *, entropy: bool = True, regions: bool = True) -> Arrays:
-    """Compute the sums of `blocked.sums` with kernels, for a view that is not `unfit`."""
+    """Compute the sums of `blocked.sums` with kernels, for a view that they support (see `unfit`)."""
     launch = Launch(view)
     parts = [view.labels.in_region] if regions else []
     parts += [] if view.state is None else [view.state.float()]
@@ -54,7 +54,7 @@ def sums(view: View, *, entropy: bool = True, regions: bool = True) -> Arrays:
 
 
 def head_means(values: Float[Tensor, "b h q v"], first: int, n: int) -> Float[Tensor, "b q n"]:
-    """Average n values over heads, from `first` on; torch is several times slower for such a slice."""
+    """Return the mean over heads of n values from index `first` on; torch is several times slower."""
     b, h, n_query, wide = values.shape
     out = torch.empty((b, n_query, n), dtype=torch.float32, device=values.device)
     kernel = getattr(_kernels(), "head_means")  # noqa: B009
@@ -73,7 +73,7 @@ def installed() -> bool:
 
 
 def unfit(view: View, without_lse: bool = False) -> str | None:
-    """Return the reason why the kernels do not support this view, or None."""
+    """Return the reason why the kernels do not support this view; None if they do."""
     if _kernels() is None:
         return "Triton is not installed"
     if view.lse is None and not without_lse:
@@ -131,7 +131,7 @@ class Launch:
 
     @property
     def _ahead(self) -> bool:
-        """Whether the kernels that compute products ahead support this view."""
+        """Whether the Hopper kernels of `overlapped` support this view."""
         return self.ruled and not self._directed and overlapped.takes(self.view)
 
     def columns(self) -> Tensor:
@@ -161,7 +161,7 @@ class Launch:
         return out
 
     def _offsets(self, tile: int) -> Tensor:
-        """Return the log-sum-exp to subtract per row and group, padded with +∞ by up to two tiles."""
+        """Return the log2-sum-exp of each row in its group; +∞ in other groups and in padding at the end."""
         groups, wide = self.plan.n_groups, (-(-self.n_query // tile) + 2) * tile
         out = torch.empty(
             (self.b, groups, self.h, wide), dtype=torch.float32, device=self.lse.device
@@ -251,5 +251,5 @@ def row_tiles(view: View) -> Tiles:
 
 
 def _power_of_two(n: int) -> int:
-    """Return the next power of two, at least 16, the smallest side of a matrix unit."""
+    """Return the smallest power of two that is at least n and at least 16, which matrix units require."""
     return max(16, 1 << (n - 1).bit_length())

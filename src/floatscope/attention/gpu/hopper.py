@@ -1,9 +1,9 @@
 """Column sums for Hopper GPUs: the next tile's product runs during this tile's exponentials.
 
 The plain kernel waits for each product before it computes the exponentials, so the matrix units are idle
-meanwhile. Triton cannot express the overlap; its lower level Gluon can. The sums are the same, for
-bidirectional attention without an edited mask; everything else uses `kernels`. Imported only on such a
-GPU; `overlapped` launches it.
+meanwhile. Triton cannot express the overlap; its lower level Gluon can. The sums are those of `kernels`.
+Only bidirectional attention without an edited mask is supported. Imported only on a Hopper GPU; `overlapped`
+launches the kernel.
 """
 
 from triton.experimental import gluon
@@ -46,9 +46,10 @@ def column_sums(
     DIM: gl.constexpr, TILE_Q: gl.constexpr, TILE_K: gl.constexpr, STAGES: gl.constexpr,
     num_warps: gl.constexpr,
 ):  # fmt: skip
-    """out[b, g, h, j] = Σ A_ij over the queries i of group g; one program per head and tile of keys.
+    """Write out[b, g, h, j] = Σ A_ij over the queries i of group g; one program per head and tile of keys.
 
-    The descriptors treat q and k as matrices in which each batch and head begins at some row and column.
+    The descriptors treat q and k as matrices. Batch b and head h of q begin at row b · `q_batch` +
+    h · `q_head` and column h · `q_column`; those of k likewise.
     """
     product: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [num_warps, 1], [16, TILE_K, 16])
     tile = gl.program_id(0)

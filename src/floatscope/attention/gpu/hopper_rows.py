@@ -2,7 +2,7 @@
 
 The sums are those of `kernels.row_sums`, for bidirectional attention without an edited mask. The weights
 go from registers directly into the product with the values, without an exchange between threads. Imported
-only on such a GPU; `overlapped` launches it.
+only on a Hopper GPU; `overlapped` launches the kernel.
 """
 
 from triton.experimental import gluon
@@ -32,7 +32,7 @@ def _fetch(
 
 @gluon.jit
 def _weigh(power, entropy):
-    """Return 2^SHIFT · A of one tile from its logarithms, and the entropy including this tile."""
+    """Return exp2(`power`) = 2^SHIFT · A of a tile, and `entropy` with Σ weight · power of the tile added."""
     weight = gl.exp2(power)
     return weight.to(gl.float16), entropy + gl.sum(weight * power, axis=1)
 
@@ -45,10 +45,10 @@ def row_sums(
     DIM: gl.constexpr, TILE_Q: gl.constexpr, TILE_K: gl.constexpr, VALUES: gl.constexpr,
     SHIFT: gl.constexpr, STAGES: gl.constexpr, num_warps: gl.constexpr,
 ):  # fmt: skip
-    """entropy[b, h, i] = −Σ_j A ln A and out[b, h, i, v] = Σ_j A_ij V_jv; one program per head and tile.
+    """Write entropy[b, h, i] = −Σ_j A_ij ln A_ij and out[b, h, i, v] = Σ_j A_ij V_jv.
 
-    Tiles contain queries. `n_values` is the number of value rows per batch, padded with zeros to whole
-    pairs of tiles.
+    One program per head and tile of queries. `n_values` is the number of value rows per batch, padded with
+    zeros to whole pairs of tiles.
     """
     product: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [num_warps, 1], [16, TILE_K, 16])
     gathered: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [num_warps, 1], [16, VALUES, 16])

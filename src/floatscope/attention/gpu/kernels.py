@@ -15,7 +15,7 @@ def _tile(
     ptr, rows, n_rows, stride_row, stride_dim,
     DIM: tl.constexpr, WIDE: tl.constexpr, INSIDE: tl.constexpr,
 ):  # fmt: skip
-    """Load rows of an (n, DIM) matrix, padded with zeros to a power of two."""
+    """Load rows of an (n, DIM) matrix, padded with zeros to WIDE columns, a power of two."""
     dim = tl.arange(0, WIDE)
     pointers = ptr + rows[:, None] * stride_row + dim[None, :] * stride_dim
     if INSIDE and WIDE == DIM:
@@ -29,9 +29,10 @@ def _tile(
 def offsets(
     lse_ptr, group_ptr, out_ptr, n_heads, n_groups, n_query, n_wide, TILE: tl.constexpr
 ):  # fmt: skip
-    """out[b, g, h, i] = log2-sum-exp of row i if it is in group g, else +∞, which makes its weights 0.
+    """Write the log2-sum-exp of row i to out[b, g, h, i] if the row is in group g, else +∞.
 
-    The inner loop therefore needs no test of the group. Rows past the last are +∞ too.
+    +∞ makes the row's weights 0, so the inner loop of `column_sums` needs no test of the group. Rows past the
+    last are +∞ too.
     """
     row = tl.program_id(0) * TILE + tl.arange(0, TILE)
     b = tl.program_id(1) // n_heads
@@ -77,7 +78,7 @@ def column_sums(
     DIM: tl.constexpr, WIDE: tl.constexpr, TILE_Q: tl.constexpr, TILE_K: tl.constexpr,
     DIRECTED: tl.constexpr, MASKED: tl.constexpr, EXACT: tl.constexpr,
 ):  # fmt: skip
-    """out[b, g, h, j] = Σ A_ij over the queries i of group g; one program per head and tile of keys."""
+    """Write out[b, g, h, j] = Σ A_ij over the queries i of group g; one program per head and tile of keys."""
     tile = tl.program_id(0)
     b = tl.program_id(1) // n_heads
     h = tl.program_id(1) % n_heads
@@ -160,9 +161,10 @@ def row_sums(
     VALUES: tl.constexpr, ENTROPY: tl.constexpr, SHIFT: tl.constexpr,
     MASKED: tl.constexpr, EXACT: tl.constexpr,
 ):  # fmt: skip
-    """entropy[b, h, i] = −Σ_j A ln A and out[b, h, i, v] = Σ_j A_ij V_jv; rows that do not count get 0.
+    """Write entropy[b, h, i] = −Σ_j A_ij ln A_ij and out[b, h, i, v] = Σ_j A_ij V_jv.
 
-    Weights are stored as 2^SHIFT · A, so that small ones are not subnormal in 16 bits.
+    Rows that do not count get 0. Weights are computed as 2^SHIFT · A, so that small ones are not subnormal in
+    16 bits.
     """
     tile = tl.program_id(0)
     b = tl.program_id(1) // n_heads
@@ -221,7 +223,7 @@ def head_means(
     values_ptr, out_ptr, n_heads, n_query, first, n_out,
     VALUES: tl.constexpr, HEADS: tl.constexpr,
 ):  # fmt: skip
-    """out[b, i, v] = mean over heads of values[b, h, i, first + v]; one program per row."""
+    """Write out[b, i, v] = mean over heads of values[b, h, i, first + v]; one program per row."""
     b = (tl.program_id(0) // n_query).to(tl.int64)
     i = tl.program_id(0) % n_query
     head = tl.arange(0, HEADS)

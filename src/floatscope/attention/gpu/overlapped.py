@@ -50,7 +50,7 @@ def _is_hopper(device: torch.device) -> bool:
 
 @cache
 def _kernels() -> tuple[ModuleType, ModuleType] | None:
-    """Import the kernels; None if Gluon's experimental interface has changed."""
+    """Return the modules `hopper` and `hopper_rows`; None if Gluon's experimental interface has changed."""
     try:
         from . import hopper, hopper_rows
     except (ImportError, AttributeError) as error:
@@ -62,7 +62,10 @@ def _kernels() -> tuple[ModuleType, ModuleType] | None:
 
 
 def _matrix(x: Tensor) -> tuple[list[int], int, int, int] | None:
-    """Describe x (b, h, n, d) as one matrix: its shape, rows per batch, rows per head, columns per head."""
+    """Describe how x (b, h, n, d) lies in memory as one matrix; None if the copy engine cannot read it.
+
+    The result is the shape of the matrix, and its rows per batch, rows per head and columns per head.
+    """
     b, h, n, d = x.shape
     of_batch, of_head, of_row, of_dim = x.stride()
     if of_dim != 1 or x.data_ptr() % 16 or of_row % 8:

@@ -52,7 +52,7 @@ class Plan:
         return counts.gather(1, self.first_viewer.long()) * self.real.long()
 
     def spans(self, tile: int) -> Int32[Tensor, "b g 2"]:
-        """Return the first and past-the-end tile of queries in which each group has members."""
+        """Return the first and past-the-last tile of queries in which each group has members; else 0, 0."""
         return self._memoize("spans", tile, 0, lambda: self._spans(tile))
 
     def _spans(self, tile: int) -> Tensor:
@@ -100,7 +100,7 @@ class Plan:
     def side_by_side(
         self, parts: list[Tensor], n_rows: int, width: int, dtype: torch.dtype
     ) -> Float[Tensor, "b n w"]:
-        """Concatenate the (b, k, _) parts in one tensor, padded with zeros.
+        """Concatenate the (b, k, _) parts along the last axis, padded with zeros to (b, `n_rows`, `width`).
 
         All layers share the tensor, since their launches are sequential. Unchanged parts are not written
         again.

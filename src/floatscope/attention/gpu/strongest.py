@@ -1,4 +1,4 @@
-"""Find the strongest keys of a few rows on a GPU, or their log-sum-exp; launches `strongest_kernels`.
+"""Find the strongest keys of a few rows on a GPU, or the rows' log-sum-exp; launches `strongest_kernels`.
 
 The rows that a step reveals are known only after the forward. Storing every layer's keys until then would
 need as much memory as a KV cache; the few strongest keys of every candidate need some dozen numbers per row
@@ -30,7 +30,7 @@ def _kernels() -> ModuleType:
 def strongest(
     launch: Launch, start: int, stop: int, top: int
 ) -> tuple[Int32[Tensor, "b h w t"], Float[Tensor, "b h w t"]]:
-    """Return keys and weights of rows start … stop − 1, the strongest first; −1 and 0 for missing ones."""
+    """Return the `top` strongest keys of rows start … stop − 1, and their weights; −1 and 0 if missing."""
     b, h = launch.b, launch.h
     n_rows, device = stop - start, launch.lse.device
     key = torch.empty((b, h, n_rows, top), dtype=torch.int32, device=device)
@@ -43,7 +43,7 @@ def strongest(
 def find(
     power: Float[Tensor, "n w blocks size"], peak: Float[Tensor, "n w blocks"], top: int
 ) -> tuple[Int32[Tensor, "n w t"], Float[Tensor, "n w t"]]:
-    """Return the strongest keys from log2 of the weights, which are overwritten."""
+    """Return the `top` strongest keys and their weights; `power`, log2 of the weights, is overwritten."""
     shape = (*power.shape[:2], top)
     key = torch.empty(shape, dtype=torch.int32, device=power.device)
     weight = torch.empty(shape, dtype=torch.float32, device=power.device)
@@ -63,7 +63,7 @@ def _find(power: Tensor, peak: Tensor, key: Tensor, weight: Tensor) -> None:
 
 
 def log_sum_exp(view: View) -> Float[Tensor, "b h q"]:
-    """Compute the log-sum-exp of every row, for few rows whose forward kept none."""
+    """Compute the log-sum-exp of every row, for a call with few rows whose attention returned none."""
     b, h, n_query, _ = view.query.shape
     nothing = torch.zeros((b, h, n_query), dtype=torch.float32, device=view.query.device)
     result = torch.empty_like(nothing).flatten(0, 1)
@@ -81,8 +81,8 @@ def _powers(
 ) -> Iterator[tuple[int, Float[Tensor, "n w blocks size"], Float[Tensor, "n w blocks"]]]:
     """Yield log2 of the weights of rows start … stop − 1, and the maximum of each block of keys.
 
-    Heads of all batches are numbered consecutively. Each iteration covers some of them, yields the number of
-    the first as well, and overwrites the previous results.
+    Heads of all batches are numbered consecutively. Each iteration covers some of the heads, yields first the
+    number of the first head, and overwrites the tensors of the previous iteration.
     """
     view, plan = launch.view, launch.plan
     b, h, n_query, dim = view.query.shape

@@ -17,9 +17,10 @@ def row_powers(
     DIM: tl.constexpr, WIDE: tl.constexpr, TILE_Q: tl.constexpr, BLOCK: tl.constexpr,
     MASKED: tl.constexpr, EXACT: tl.constexpr,
 ):  # fmt: skip
-    """power[·, n, j] = log2 A of row first_row + n at key j, −∞ if the row does not see the key.
+    """Write log2 A of row first_row + n at key j to power[·, n, j]; −∞ if the row does not see the key.
 
-    One program per block of keys, tile of rows and head.
+    Also write the maximum of each block of keys to `peak`. One program per block of keys, tile of rows and
+    head.
     """
     block = tl.program_id(0)
     head = tl.program_id(2).to(tl.int64)
@@ -59,7 +60,7 @@ def strongest(
     power_ptr, peak_ptr, key_ptr, weight_ptr, n_all, n_blocks,
     TOP: tl.constexpr, ROWS: tl.constexpr, BLOCKS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """key[n, t] and weight[n, t]: the TOP largest of each row of `power`, which is overwritten.
+    """Write the keys and weights of the TOP largest entries of each row of `power`, which is overwritten.
 
     Rows with fewer keys of positive weight are filled with −1 and 0.
     """

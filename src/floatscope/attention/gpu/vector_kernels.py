@@ -12,7 +12,7 @@ def query_totals(
     q_ptr, group_ptr, out_ptr, n_heads, n_query, n_tiles, q_batch, q_head, q_row, q_dim,
     DIM: tl.constexpr, WIDE: tl.constexpr, TILE: tl.constexpr,
 ):  # fmt: skip
-    """out[b, h, tile] = Σ q, Σ q/‖q‖ and Σ ‖q‖ over the tile's rows that count, one after another."""
+    """Write Σ q, Σ q/‖q‖ and Σ ‖q‖ over the counted rows of a tile to out[b, h, tile], one after another."""
     tile = tl.program_id(0)
     b = tl.program_id(1) // n_heads
     h = tl.program_id(1) % n_heads
@@ -41,7 +41,7 @@ def key_columns(
     DIM: tl.constexpr, WIDE: tl.constexpr, TILE: tl.constexpr,
     DIRECTED: tl.constexpr, EXACT: tl.constexpr,
 ):  # fmt: skip
-    """Norm of each key, and its products with the sums over the queries from its first viewer on.
+    """Write each key's norm, and its score, cosine and query norm summed from its first viewer on.
 
     The first viewer is the first query that sees the key. `after` contains the sums over complete tiles, so
     only the tile of the first viewer is read. For bidirectional attention the first viewer is the first
@@ -104,7 +104,7 @@ def value_norms(
     v_ptr, high_ptr, low_ptr, out_ptr, n_heads, heads_per_key, n_key,
     v_batch, v_head, v_row, v_dim, DIM: tl.constexpr, TILE: tl.constexpr,
 ):  # fmt: skip
-    """out[b, h, j] = ‖R_h v_j‖, where R = high + low in the values' own 16-bit type."""
+    """Write out[b, h, j] = ‖R_h v_j‖, where R = high + low, both in the 16-bit type of the values."""
     b = tl.program_id(1) // n_heads
     h = tl.program_id(1) % n_heads
     key = tl.program_id(0) * TILE + tl.arange(0, TILE)
@@ -126,7 +126,10 @@ def region_totals(
     v_batch, v_head, v_row, v_dim,
     FROM: tl.constexpr, VALUES: tl.constexpr, TILE: tl.constexpr, TILES: tl.constexpr,
 ):  # fmt: skip
-    """out[b, h, part, f, v] = Σ from[b, i, f] · values[b, h, i, v] over a part's rows i, in TILES tiles."""
+    """Write out[b, h, part, f, v] = Σ from[b, i, f] · values[b, h, i, v] over the rows i of a part.
+
+    A part has TILES tiles of rows.
+    """
     part = tl.program_id(0)
     b = (tl.program_id(1) // n_heads).to(tl.int64)
     h = (tl.program_id(1) % n_heads).to(tl.int64)
@@ -152,7 +155,7 @@ def region_totals(
 
 @triton.jit
 def row_norms(x_ptr, out_ptr, n_dim, TILE: tl.constexpr):
-    """out[i] = ‖x_i‖; one program per row."""
+    """Write out[i] = ‖x_i‖; one program per row."""
     row = tl.program_id(0).to(tl.int64)
     total = tl.zeros([TILE], dtype=tl.float32)
     for start in range(0, n_dim, TILE):

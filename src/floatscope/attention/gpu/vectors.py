@@ -90,7 +90,7 @@ def value_norms(module: nn.Module, value: Tensor) -> Tensor:
 def region_totals(
     from_region: Float[Tensor, "b q f"], by_row: Float[Tensor, "b h q r"]
 ) -> Float[Tensor, "b h f r"]:
-    """Sum over the rows of each region; torch's matrix product takes several times as long for this shape."""
+    """Sum `by_row` over the rows of each region; torch's matrix product takes several times as long."""
     b, h, n_query, n = by_row.shape
     n_from = from_region.shape[-1]
     parts = -(-n_query // (_ROW_TILE * _ROW_TILES))

@@ -55,7 +55,7 @@ class Absorption(AnchorMeasure):
         return xr.Dataset(means, attrs={"most": {"anchors": mass.sizes["key"]}})
 
     def _by_chance(self, trace: Trace) -> xr.Variable:
-        """Count the keys that the rule finds under uniform attention (uneven over keys in causal models)."""
+        """Count the keys that the rule finds under uniform attention; 0 where all keys receive the same."""
         received = uniform_received(trace)
         even, flagged = received.variable, self.rule.apply(received, warn=False).variable
         uneven = even.max("key") - even.min("key") > 1e-6 * even.max("key")

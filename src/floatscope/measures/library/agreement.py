@@ -76,7 +76,7 @@ class Agreement(Measure):
 
 @dataclass(frozen=True)
 class Perturbation(Measure):
-    """Measure of the results of `perturbation`: cosine between prompts and their twins, by layer and head.
+    """The measure that `perturbation` computes: cosine between prompts and their twins, by layer and head.
 
     Args:
         by (str): Whether twins were compared key by key ("key") or by the means of regions ("region").
@@ -128,7 +128,7 @@ def perturbation(a: Sequence[Trace], b: Sequence[Trace]) -> Result:
         raise UsageError(problem, "Build prompts and twins with the same named parts.")
 
     def vectors(received: xr.DataArray) -> np.ndarray:
-        """Return vectors (layer, head, key or region); uniform attention has no layer and no head."""
+        """Return the mean over steps, (layer, head, key or region); uniform attention is (key or region)."""
         mean = received.mean("step")
         if not by_key:
             mean = mean.groupby("region").mean("key").sel(region=shared)
@@ -149,10 +149,10 @@ def perturbation(a: Sequence[Trace], b: Sequence[Trace]) -> Result:
 
 
 def _lengths(received: np.ndarray, even: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return vectors without NaN, their lengths, and a factor of the expected cosine after permutation.
+    """Return vectors with 0 for NaN, their lengths, and a factor of the expected cosine after permutation.
 
-    The product of two such factors is the expected cosine. Lifts over uniform attention (`even`) are
-    permuted, not the values, so that keys favoured by uniform attention do not count as a similarity.
+    The product of the factors of two vectors is their expected cosine. Lifts over uniform attention (`even`)
+    are permuted, not the values, so that keys favoured by uniform attention do not count as a similarity.
     """
     filled = np.nan_to_num(received)
     length = np.linalg.norm(filled, axis=-1)

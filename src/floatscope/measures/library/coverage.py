@@ -1,4 +1,4 @@
-"""Coverage: how few keys hold most of the attention of the rows that decide."""
+"""Coverage: how few keys hold most of the attention of masked rows."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -25,8 +25,8 @@ class Coverage(Measure):
     - `keys`: share of the present keys that are needed, (layer, head, held)
     - `keys_mean`: the same for the mean over heads, (layer, held)
 
-    Null: attention spread evenly over the present keys, which needs as large a share of the keys as of the
-    attention.
+    Null: attention spread evenly over the present keys, where holding a share of the attention takes the same
+    share of the keys.
 
     Args:
         held (tuple of float): Shares of the attention to be held, each above 0 and up to 1.

@@ -25,9 +25,9 @@ class Dispersion(Measure):
     Attention Floating (2601.07894) §3. The strongest key is the one that receives most attention, on the
     mean over heads. Values by layer:
 
-    - `position`: its position as a share of the length (0 first, 1 last)
-    - `first`: share of examples in which it is position 0
-    - `dispersion`: entropy of its position, divided by the maximum ln `bins`; 0: the same bin in every
+    - `position`: position of the strongest key as a share of the length (0 first, 1 last)
+    - `first`: share of examples whose strongest key is at position 0
+    - `dispersion`: entropy of the position, divided by the maximum ln `bins`; 0: the same bin in every
       example. Estimated with Miller and Madow's correction, with a jackknife interval. The paper uses the
       entropy of the histogram, which is too small for few examples
 
@@ -55,7 +55,7 @@ class Dispersion(Measure):
             )
 
     def summarise(self, examples: Sequence[xr.Dataset], model: str) -> Result:
-        """Combine the examples, and compute the dispersion over them."""
+        """Combine the values of all examples, and add the dispersion of their positions."""
         result = super().summarise(examples, model)
         data, n = result.data, result.n
         place = result.examples["position"].transpose("example", "layer").values

@@ -151,7 +151,7 @@ def _pair(a: Result, b: Result, threshold: float) -> xr.Dataset:
 
 
 def draw_switching(compared: xr.Dataset) -> Figure:
-    """Draw a map per pair of domains, with + or − on heads that cross and a dot on heads that only differ."""
+    """Draw a map per pair of domains, with + or − on heads that cross and a dot on heads that differ only."""
     with panels(1, compared.sizes["pair"], width=3.8, height=2.6) as (figure, axes):
         limit = max(float(abs(compared["difference"]).max()), 0.05)
         for axis, name in zip(axes[0], compared["pair"].values, strict=True):

@@ -22,7 +22,7 @@ class Drift(AnchorMeasure):
     Attention Floating (2601.07894) §3, with chance levels added. A state is a step or a layer. Means
     over pairs of neighbouring states:
 
-    - `persistence`: Jaccard index of their anchors; pairs without any anchor are left out
+    - `persistence`: Jaccard index of the two states' anchors; pairs without any anchor are left out
     - `floating`: 1 − persistence
     - `stay`: how often the strongest key is the same
     - `displacement`: number of positions by which the strongest key moves
@@ -33,7 +33,7 @@ class Drift(AnchorMeasure):
 
     Null: two independent states of random attention with as many anchors (see `stats.chance`). With a single
     state all values are NaN. Neighbouring steps of a causal model share all rows but one: use `over="layer"`
-    for it.
+    for such a model.
 
     Args:
         over (str): Compare neighbouring kept steps ("step", by default) or neighbouring layers ("layer").

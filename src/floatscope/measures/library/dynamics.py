@@ -79,7 +79,9 @@ class Dynamics(Measure):
 
 
 def _permuted_rise(lift: np.ndarray, uniform: np.ndarray) -> np.ndarray:
-    """Return the mean rise to the next state if its lifts were permuted among the keys: (states − 1, other).
+    """Return the mean rise to the next state if the next state's lifts were permuted among the keys.
+
+    The result is (states − 1, other).
 
     Both arrays are (states, other, keys); absent keys are NaN.
     """

@@ -58,7 +58,7 @@ Totals = Float[np.ndarray, "layer head kind"]
 
 
 def entropy_totals(trace: Trace) -> tuple[Totals, Totals]:
-    """Sum entropies over steps and the rows of each kind (ROWS), and count the rows."""
+    """Return the sum of entropies over steps and the rows of each kind in ROWS, and the number of rows."""
     if "entropy" not in trace.data:
         sums = trace.entropy_sum.transpose("layer", "head", "group", "step")
         rows = trace.entropy_rows.transpose("layer", "group", "step")

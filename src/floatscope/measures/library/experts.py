@@ -24,9 +24,9 @@ class ExpertRouting(AnchorMeasure):
 
     The pairs are masked–revealed, masked–prompt, revealed–prompt and anchor–other, with anchors by `rule`
     (which must not be a rule per head). Every choice counts once, regardless of its weight. Null: the mean
-    over `draws` permutations of positions among the two kinds; the choices of a position in one state stay
-    together, because a step mostly repeats those of the previous step. NaN if a kind has no positions, and in
-    layers without experts.
+    over `draws` permutations of positions among the two kinds. All choices of a position while it is of one
+    kind are moved together, because a step mostly repeats the choices of the previous step. NaN if a kind has
+    no positions, and in layers without experts.
 
     Args:
         draws (int): Number of permutations for the null, 1 or more; 100 by default.
@@ -66,7 +66,7 @@ class ExpertRouting(AnchorMeasure):
         return xr.Dataset(values, {"pair": list(PAIRS)})
 
     def _differences(self, used: Float[np.ndarray, "t s e"], a: Kind, b: Kind) -> np.ndarray:
-        """Return the total variation of two kinds of position, as observed and then for each permutation."""
+        """Return the total variation between two kinds of position: as observed, then per permutation."""
         steps = np.concatenate([a.sum(0), b.sum(0)])  # (2·s,)
         chose = np.concatenate([np.einsum("ts,tse->se", kind, used) for kind in (a, b)])
         units = np.flatnonzero(steps)
@@ -85,6 +85,6 @@ class ExpertRouting(AnchorMeasure):
 
 
 def _used(chosen: Int[np.ndarray, "t s c"]) -> Float[np.ndarray, "t s e"]:
-    """Return the share of each expert in a position's choices."""
+    """Return the share of each expert among the choices of each position."""
     experts = np.arange(chosen.max(initial=0) + 1)
     return (chosen[..., None] == experts).mean(2, dtype=np.float32)

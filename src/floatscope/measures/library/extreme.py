@@ -17,10 +17,10 @@ from ..result import Result
 class ExtremeTokens(AnchorMeasure):
     """Value norm, residual norm and score of anchors against the other keys. Guo et al. 2410.13835.
 
-    - `drain` = mean ‖W_O v‖ at anchors / median at the others; below 1 anchors have small values; null 1
+    - `drain` = mean ‖W_O v‖ at anchors / median at other keys; below 1 anchors have small values; null 1
     - `peak` = the same ratio of the residual norm at the layer's input; above 1 anchors have large
       residuals; null 1
-    - `gap` = mean score at anchors − mean at the others, in q·k without the factor 1/√d; null 0
+    - `gap` = mean score at anchors − mean at other keys, in q·k without the factor 1/√d; null 0
     - `found`: share of steps (and heads, for a rule per head) in which the rule found an anchor
 
     Values and scores belong to a head, so `rule` is ZScore(per_head=True) by default. Ratios are averaged
@@ -63,7 +63,7 @@ class ExtremeTokens(AnchorMeasure):
 
 
 def _ratio(norms: xr.DataArray, anchor: xr.DataArray) -> xr.Variable:
-    """Divide the anchors' mean by the others' median, averaged in logarithms; NaN where a norm is 0."""
+    """Return the mean norm of anchors over the median norm of other keys, as a geometric mean per layer."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "All-NaN")  # NaN, correctly, if every key is an anchor
         ratio = norms.where(anchor).mean("key") / norms.where(~anchor).median("key")

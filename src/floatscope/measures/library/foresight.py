@@ -68,7 +68,7 @@ class Foresight(Measure):
         return xr.Dataset(ids, {"place": np.arange(len(final))})
 
     def summarise(self, examples: Sequence[xr.Dataset], model: str) -> Result:
-        """Compare every example with the others, and combine their values."""
+        """Compute each example's values and their null from the other examples, and combine all examples."""
         # The n-th example with the same id belongs to the n-th network; examples without id to the first.
         ids = pd.Series([example.attrs.get("id") for example in examples], dtype=object)
         networks = ids.groupby(ids).cumcount().where(ids.notna(), 0).reindex(ids.index).to_numpy()

@@ -104,7 +104,7 @@ def _spread(values: xr.Variable, difference: xr.Variable) -> xr.Variable:
 
 
 def _rank(values: xr.Variable) -> xr.Variable:
-    """Return the share of the other keys that are smaller, ties counted half: 0 lowest, 1 highest, mean ½."""
+    """Return, for each key, the share of other keys with a smaller value; ties count half."""
     dims = [d for d in values.dims if d != "key"]
     flat = values.transpose("key", *dims)
     table = pd.DataFrame(flat.values.reshape(flat.sizes["key"], -1))

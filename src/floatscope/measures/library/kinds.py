@@ -49,7 +49,7 @@ class KindsOfKey(Measure):
         outside = present - inside  # (kind, key)
 
         def split(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-            """Average over the keys of each kind, and over all other keys."""
+            """Return the mean over the keys of each kind, and the mean over all other keys."""
             filled = np.nan_to_num(values)
             with np.errstate(divide="ignore", invalid="ignore"):
                 inside_mean, outside_mean = (filled @ x.T / x.sum(-1) for x in (inside, outside))
@@ -70,10 +70,10 @@ def advantage(
 ) -> tuple[Float[np.ndarray, "2 layer head"], Float[np.ndarray, "2 n layer head"]]:
     """Sum the angle and norm parts of each head's anchor kind over examples on which it was not chosen.
 
-    A head's anchor is the kind with the highest mean lift over ten examples (over half of them, if there are
-    fewer than twenty); an example without such a token counts as 0. It is measured on all other examples. A
-    single choice depends on chance, because kinds of almost equal strength alternate. The sums therefore run
-    over all groups of ten, in each of `splits` random divisions.
+    A head's anchor is the kind with the highest mean lift over a group of ten examples (over half of the
+    examples, if there are fewer than twenty); a kind that an example lacks has lift 0 there. The anchor is
+    measured on all examples outside the group. A single choice depends on chance, because kinds of almost
+    equal strength alternate. The sums therefore run over all groups, in each of `splits` random divisions.
 
     Args:
         examples (xr.Dataset): Values of `KindsOfKey` by example.
@@ -82,7 +82,7 @@ def advantage(
 
     Returns:
         The sums, (2, layer, head), angle first; and the sums without each example, (2, example, layer,
-            head), for which the anchors are chosen again from the remaining nine.
+            head), for which the anchor of the example's group is chosen again from the rest of the group.
     """
     lift, *parts = (
         np.nan_to_num(examples[name].transpose("example", "layer", "head", "kind").values)

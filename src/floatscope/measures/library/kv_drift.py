@@ -24,7 +24,7 @@ class KVDrift(Measure):
     - `…_prompt`: positions of the prompt
     - `…_masked`: positions that are masked in both steps
     - `…_revealed`: positions with the same token in both steps
-    - `…_changed`: positions with a token other than before, mostly instead of a mask
+    - `…_changed`: positions whose token differs from the previous step, mostly newly revealed ones
 
     0 is the same direction, which a cache assumes. Keys are used after rotary embedding, whose angle at a
     position is the same at every step. NaN at the first kept step, and for a causal model with a KV cache,

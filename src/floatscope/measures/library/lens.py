@@ -27,8 +27,8 @@ class LogitLens(Measure):
       the reveal
     - `entropy`: by layer, entropy of the lens's distribution, in nats
     - `commit_layer`: first layer from which on a revealed token is the arg-max, at the step of the reveal
-    - `commit_step`: first step from which on it is the arg-max in the last kept layer; NaN for a causal
-      model, which predicts each position once
+    - `commit_step`: first step from which on a revealed token is the arg-max in the last kept layer; NaN for
+      a causal model, which predicts each position once
     - `lead`: number of steps between `commit_step` and the reveal; NaN for a causal model
     """
 
@@ -87,7 +87,7 @@ class LogitLens(Measure):
 
 
 def _reveals(trace: Trace, masked: np.ndarray) -> list[tuple[int, int]]:
-    """Return (index of the kept step, position) for each reveal of a final token."""
+    """Return (index of the kept step, position) for each reveal of a token that stays until the end."""
     index_of_step = {int(t): i for i, t in enumerate(trace.data["step"].values)}
     canvas, last = trace.canvas.values, last_reveal(trace.change.values)
     reveals = [(int(last[p]), int(p)) for p in np.flatnonzero(~np.isnan(last))]
@@ -98,9 +98,9 @@ def _reveals(trace: Trace, masked: np.ndarray) -> list[tuple[int, int]]:
 def _commitment(
     trace: Trace, right: np.ndarray, masked: np.ndarray, reveals: list[tuple[int, int]]
 ) -> dict[str, Any]:
-    """Return the mean layer and step from which on the arg-max stays the revealed token.
+    """Return `committed`, `commit_layer`, `commit_step` and `lead`, as `LogitLens` describes them.
 
-    A reveal without such a layer or step is left out of that mean.
+    A reveal whose arg-max in the last kept layer is another token is left out of all but `committed`.
     """
     steps = trace.data["step"].values
     settled = np.stack([_holds_from(right[t, :, p]) for t, p in reveals])  # (reveal, layer)
@@ -123,5 +123,5 @@ def _commitment(
 
 
 def _holds_from(right: np.ndarray) -> np.ndarray:
-    """Return where all values from an entry to the end are true."""
+    """Return, for each entry, whether it and all later entries are true."""
     return np.logical_and.accumulate(right[::-1])[::-1]

@@ -79,7 +79,7 @@ class MassiveActivations(Measure):
 
 
 def _shared(channel: xr.DataArray, over: xr.DataArray) -> xr.Variable:
-    """Return, by layer, the share of flagged positions with the most frequent channel."""
+    """Return, by layer, the share of positions in `over` with the most frequent channel; NaN without any."""
     shares = []
     for layer in channel["layer"].values:
         channels = channel.sel(layer=layer).values[over.sel(layer=layer).values]
@@ -89,5 +89,5 @@ def _shared(channel: xr.DataArray, over: xr.DataArray) -> xr.Variable:
 
 
 def _normal_peak(count: int) -> float:
-    """Return the median of the largest of `count` normal channels, over the median channel."""
+    """Return the median of the largest |x| of `count` standard normal x, divided by the median |x|."""
     return _NORMAL.inv_cdf((1 + 0.5 ** (1 / count)) / 2) / _MEDIAN

@@ -1,7 +1,7 @@
 """Movement: whether the strongest key of masked rows changes while the answer is revealed.
 
-The strength of the key is measured too. Whether a weak key is more than noise can only be decided by
-comparison with untrained networks (a study).
+The strength of the key is measured too. Only a study, which compares with untrained networks, can decide
+whether a weak key is more than noise.
 """
 
 from dataclasses import dataclass
@@ -29,12 +29,12 @@ class Movement(Measure):
 
     The measure reads the trace returned by `model.read_states(trace)`: the canvas at the start, at ¼, ½ and
     ¾ of the content, and at the last step at which 8 rows are still masked. Neighbouring states are
-    compared on the rows that are masked in both. Another key replaces the reference key only if it receives
-    at least `factor` times its share, so that near-ties do not count.
+    compared on the rows that are masked in both. Another key replaces the reference key only if the other key
+    receives at least `factor` times the share of the reference key, so that near-ties do not count.
 
     - `moved`: by layer (mean over heads), 1 if the reference key changed at least once
-    - `moved_late`: by layer, 1 if it differs between the first and the last state, on the rows masked in
-      both
+    - `moved_late`: by layer, 1 if the reference key differs between the first and the last state, on the
+      rows masked in both
     - `share`: by layer, share of the masked rows' attention on the reference key, mean over states
     - `frontier`: by layer, correlation of the reference key's position with the first position still masked
     - `moved_heads`, `share_heads`, `frontier_heads`: the same by layer and head
@@ -80,7 +80,7 @@ class Movement(Measure):
         return xr.Dataset(data | {"content": ((), content)})
 
     def _follow(self, trace: Trace, last: Int[np.ndarray, " keys"]) -> dict[str, np.ndarray]:
-        """Compute all values by layer, or by layer and head; `last` is each position's last masked state."""
+        """Compute all values except `content`; `last` is the last state in which each position is masked."""
         before, after = _pairs(trace)  # (pair, layer, head, key)
         mean = follow(before.mean(2), after.mean(2), self.factor)
         head = follow(before, after, self.factor)
@@ -115,7 +115,7 @@ class Movement(Measure):
 
 
 def _pairs(trace: Trace) -> tuple[np.ndarray, np.ndarray]:
-    """Return the shares (pair, layer, head, key) at a state and at the next, on rows masked in both."""
+    """Return shares (pair, layer, head, key) for each state and for the next, from rows masked in both."""
     groups = [str(group) for group in trace.data["group"].values]
     pairs = []
     for state in range(N_STATES - 1):
@@ -141,7 +141,7 @@ def _correlate(key: Int[np.ndarray, "states *cells"], frontier: np.ndarray) -> n
 
 
 def _p_value(moved: xr.DataArray) -> Float[np.ndarray, "layer head"]:
-    """Return the probability of at least as many moving texts if each moved with probability one half."""
+    """Return the one-sided p-value of the number of moving texts, if each text moves with probability ½."""
     by_text = moved.transpose("example", "layer", "head").values
     by_text = by_text[~np.isnan(by_text).all((1, 2))]
     p: np.ndarray = scipy.special.bdtrc(by_text.sum(0) - 1, len(by_text), HALF)  # P(X ≥ k)

@@ -87,7 +87,7 @@ class DecodingOrder(Measure):
     def of_decodings(
         self, decodings: Sequence[Decoded], model: str, ends: Sequence[int] | None = None
     ) -> Result:
-        """Compute the same values for decodings that were not traced.
+        """Compute the measure for decodings that were not traced.
 
         Args:
             decodings (sequence of Decoding): One or more results of `model.generate`.
@@ -143,7 +143,7 @@ class DecodingOrder(Measure):
         return values
 
     def _first(self, step: Any, token: Any, is_end: np.ndarray | None) -> dict[str, float]:
-        """Compute the shares of the first quarter of reveals, with their nulls."""
+        """Compute `unseen` and the shares in the first quarter of reveals, with their nulls."""
         first = dict.fromkeys(("ends_first", "trivial", "end_or_trivial"), (reveals.NAN,) * 2)
         unseen = reveals.NAN
         if is_end is not None:
@@ -189,7 +189,10 @@ class DecodingOrder(Measure):
 
 
 def _spread(when: Float[np.ndarray, " n"], ticks: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the share revealed at each time, by tenth (time, place) and over all tenths (time,)."""
+    """Return the share of positions revealed by each relative step, per tenth of the answer and overall.
+
+    `when` is the reveal step of each position. The results are (time, place) and (time,).
+    """
     size = len(when)
     by = (when[None] + 1 <= _EDGES[:, None] * ticks + 1e-9).astype(float)  # (time, position)
     cells = np.arange(size + 1) / max(size, 1)
@@ -201,7 +204,7 @@ def _spread(when: Float[np.ndarray, " n"], ticks: int) -> tuple[np.ndarray, np.n
 
 
 def maps(orders: Mapping[str, Result]) -> Figure:
-    """Draw a map of when each part of the answer is revealed, one per order, with titles."""
+    """Draw, for each titled result, a map of when each part of the answer is revealed."""
     columns = min(5, len(orders))
     rows = -(-len(orders) // columns)
     with panels(rows, columns, count=len(orders), width=1.6, height=1.5) as (figure, axes):

@@ -95,7 +95,7 @@ class Overlap(Measure):
 
 
 def _by_chance(present: np.ndarray, sizes: np.ndarray) -> np.ndarray:
-    """Return the expected Jaccard index of two random sets: (reference, step, budget)."""
+    """Return the expected Jaccard index of random sets at each pair of steps: (reference, step, budget)."""
     pairs = [
         [
             [exact_jaccard(int(a), int(b), int(max(n, m))) for a, b in zip(one, two, strict=True)]

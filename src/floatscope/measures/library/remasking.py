@@ -1,4 +1,4 @@
-"""Re-mask sensitivity: mask a revealed token again, and measure how much else changes.
+"""Re-mask sensitivity: mask a revealed token again, and measure how other predictions change.
 
 The computation needs the model, so `remasking` is a function of a model and its traces and not in the list of
 measures. Nothing is decoded: each effect is one additional forward over a stored canvas.
@@ -26,7 +26,7 @@ from ..result import Result
 
 @dataclass(frozen=True)
 class Remasking(Measure):
-    """Measure of the results of `remasking`: the effect of one token on the masked positions, by step.
+    """The measure that `remasking` computes: effect of a revealed token on masked positions, by step.
 
     - `moved`: total variation between the predictions at a masked position with and without the token, mean
       over masked positions and over revealed tokens
@@ -64,7 +64,7 @@ def remasking(
     batch_size: int = 8,
     seed: int = 0,
 ) -> Result:
-    """Measure how much else changes if a revealed token is masked again, at chosen steps of a model's traces.
+    """Measure how predictions change if one revealed token is masked again, at chosen steps of traces.
 
     Runs a forward for each revealed position at each chosen step, and as many for the control.
 
@@ -96,11 +96,12 @@ def remasking(
 def remasked(
     model: Model, trace: Trace, steps: Choice = None, *, batch_size: int = 8, seed: int = 0
 ) -> xr.Dataset:
-    """Measure the effect of masking each position on the other masked positions: (step, key).
+    """Measure the effect of masking each position on the predictions at masked positions: (step, key).
 
-    `moved` is the mean total variation of their predictions, `flipped` the share of them with another
-    arg-max, and `returned` is 1 where the model would predict the same token again. Values are given at the
-    revealed positions of the answer and at the control positions of the prompt. All others are NaN.
+    `moved` is the mean total variation of the predictions at masked positions, `flipped` the share of masked
+    positions with another arg-max, and `returned` is 1 where the model would predict the same token again.
+    Values are given at the revealed positions of the answer and at the control positions of the prompt, and
+    are NaN at all other positions.
     """
     if model.mask_id is None:
         raise UsageError(f"{model.name} has no mask token", "Give a diffusion model.")
@@ -125,7 +126,7 @@ def remasked(
 def _effects(
     step: TraceStep, masked: np.ndarray, places: np.ndarray, batch_size: int
 ) -> Float[np.ndarray, "3 p"]:
-    """Compute the values of each masked place."""
+    """Return `moved`, `flipped` and `returned` for each of `places`, which are masked one at a time."""
     device, mask = step.model.device, step.model.mask_id
     assert mask is not None
     ids, masked_places, all_places = (
@@ -148,7 +149,7 @@ def _effects(
 
 
 def _predictions(step: TraceStep, ids: Tensor, positions: Tensor) -> Float[Tensor, "b p v"]:
-    """Compute logits of the rows that predict these positions, without the mask token."""
+    """Return the logits of the rows that predict these positions, with −∞ for the mask token."""
     model = step.model
     rows = (positions - model.shift).clamp(min=0)
     logits = model.forward(ids, rows, step.visibility(len(ids))).float()

@@ -1,7 +1,8 @@
 """Retrieval heads: which heads copy the answer from the gold passage.
 
-Two quantities are measured. The strict copy score (Wu et al. 2404.15574) counts the tokens that a head's
-strongest key contains when they are written; evidence lift measures a head's attention on the gold passage.
+Two quantities are measured. The strict copy score (Wu et al. 2404.15574) counts the answer tokens that are
+also the token of a head's strongest key when they are revealed. Evidence lift measures a head's attention on
+the gold passage.
 """
 
 from collections.abc import Sequence
@@ -113,7 +114,7 @@ class RetrievalHeads(Measure):
 
 
 def _chance(trace: Trace, inside: np.ndarray, ids: np.ndarray) -> Float[np.ndarray, " e"]:
-    """Return the probability that a random visible key is in the gold region and is the revealed token."""
+    """Return, for each reveal, the probability that a random visible key is gold and holds the same token."""
     token, steps = trace.rows["event_token"].values, trace.rows["event_step"].values
     rows, chance = rows_of_events(trace), np.zeros(len(token))
     for step in np.unique(steps):
@@ -125,7 +126,7 @@ def _chance(trace: Trace, inside: np.ndarray, ids: np.ndarray) -> Float[np.ndarr
 
 
 def _count(copy: Float[np.ndarray, "n c"], threshold: float) -> tuple[float, float, float]:
-    """Count heads whose mean reaches the threshold, with a bootstrap interval (1,000 draws, 95 %)."""
+    """Count heads whose mean copy score reaches the threshold, with a bootstrap interval (1,000 draws)."""
     copy = copy[~np.isnan(copy).all(1)]
     if not len(copy):
         return np.nan, np.nan, np.nan

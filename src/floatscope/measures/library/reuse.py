@@ -97,7 +97,7 @@ class Reuse(Measure):
     def _of_layer(
         self, mass: np.ndarray, present: np.ndarray, sizes: np.ndarray, window: np.ndarray
     ) -> dict[str, np.ndarray]:
-        """Compute the values of one layer; `mass` is (head, step, key)."""
+        """Compute the values of one layer by name; `mass` is (head, step, key)."""
         retained = retained_by(
             top_sets(mass, present, sizes), mass
         )  # (head, reference, step, budget)
@@ -181,10 +181,11 @@ class Reuse(Measure):
 
 
 def _horizon(holds: Bool[np.ndarray, "h s t b"]) -> Float[np.ndarray, "h b"]:
-    """Return the mean number of steps until a set first fails.
+    """Return the mean number of steps until a set of keys first receives too little attention.
 
-    For every n, the share of sets that last n steps or longer is computed over the references followed by at
-    least n steps; the shares are summed over n.
+    `holds` says whether the set of reference s receives enough attention at step t. For every n, the share of
+    sets that last n steps or longer is computed over the references followed by at least n steps; the shares
+    are summed over n.
     """
     steps = holds.shape[1]
     lasting = np.ones((holds.shape[0], steps, holds.shape[-1]), bool)

@@ -23,6 +23,8 @@ from ..result import Result
 class Rollout(Measure):
     """Rollout R_l = ½(Ā_l + I)R_{l−1} from the rows of the answer to each category of region.
 
+    Ā_l is the attention of layer l averaged over heads; R_0 assigns each position to its region.
+
     - `rollout`: by layer, mean over the rows of `source` at every step that has such rows (the first step of
       a causal model has none)
     - `last`: the same in the last kept layer
@@ -69,7 +71,10 @@ class Rollout(Measure):
 
 
 def distinctness(rolled: xr.DataArray) -> xr.DataArray:
-    """Compute ½Σ|r_s − r_s'| over targets, mean over all pairs of regions that have rows: 0 … 1."""
+    """Return the total variation between the rollouts of two source regions, as a mean over all pairs.
+
+    Source regions without rows are left out. The result is from 0 to 1.
+    """
     other = rolled.rename(source="other")
     distance = abs(rolled - other).sum("target", skipna=False) / 2
     several = rolled.sizes["source"]

@@ -34,7 +34,7 @@ from ..result import Result
 
 @dataclass(frozen=True)
 class Staleness(Measure):
-    """Measure of the results of `staleness`: means over the steps that used old keys.
+    """The measure that `staleness` computes: effects of old keys, as means over the steps that used them.
 
     The reference is a forward without the cache over the same canvas.
 
@@ -120,7 +120,7 @@ class _Layers:
 
 
 class _StalenessWatcher(Watcher):
-    """Watcher that repeats every step with old keys without the cache, and compares the two forwards."""
+    """Watcher that repeats each step that used old keys in a forward without cache, and compares the two."""
 
     def __init__(self, model: Model) -> None:
         self.model = model
@@ -169,7 +169,7 @@ class _StalenessWatcher(Watcher):
 
 
 def _example(model: Model, prompt: Encoded, sampler: Sampler, cache: str) -> xr.Dataset:
-    """Decode a prompt with the cache and without, and compare the decodings."""
+    """Return the values of `Staleness` for one prompt, decoded with the cache and without it."""
     watch = _StalenessWatcher(model)
     with attention_hook.lock_network(model.net):
         fast = decode(model, [prompt], sampler, watch, cache=cache)[0]

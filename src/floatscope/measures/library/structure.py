@@ -93,7 +93,7 @@ class Structure(Measure):
 
 
 def _draw_lifts(axis: Axes, result: Result) -> None:
-    """Draw a map of classes × layers, with the lift as colour and as a number (or a + above chance)."""
+    """Draw a map of classes × layers, with the lift as colour and number; with many layers, + above 1."""
     shown = result.data["class_lift"].dropna("token_class", how="all").transpose("token_class", ...)
     values, layers = shown.values, shown["layer"].values
     with np.errstate(divide="ignore"):

@@ -53,7 +53,7 @@ def bounded(
 def _least(scaled: Float[np.ndarray, "n c"], value: Cells, n: Cells, level: float) -> Cells:
     """Find the smallest mean that is not rejected, by bisection; capital falls as the candidate mean grows.
 
-    At the sample mean no bet has gained (Jensen), so the smallest such mean lies below the sample mean.
+    At the sample mean no bet has gained (Jensen), so the result lies below the sample mean.
     """
     target = np.log(2 / (1 - level))
     unit = np.sqrt(2 * target / np.maximum(n, 1))

@@ -1,4 +1,4 @@
-"""Intervals of the difference between a trained network and several control networks, over the same prompts.
+"""Intervals of the difference between a trained network and several control networks on the same prompts.
 
 Prompts and control networks both vary. More prompts give no information about the variance between random
 networks, so with an interval over prompts alone any two random networks differ significantly for large n.
@@ -70,7 +70,7 @@ def gaps_to_controls(
 def gap_bounds(
     trained: Float[np.ndarray, "n c"], gaps: Float[np.ndarray, "n c"], bounds: Bounds | None
 ) -> Bounds | None:
-    """Return the range of the gaps, from the range of the values and the observed controls."""
+    """Return the range of trained − mean control, from the range of the values and the observed controls."""
     if bounds is None or np.isnan(gaps).all():
         return None
     middle = trained - gaps

@@ -21,8 +21,8 @@ def difference(
 ) -> Interval:
     """Compute the mean of a − b over paired examples, with its interval.
 
-    If all values are 0 or 1, this is Tango's interval, which exists even if no pair differs. `bounds` is
-    the range of a and of b; `smooth` and `clusters` are those of `mean`.
+    If all values are 0 or 1, the interval is Tango's, which exists even if no pair differs. `bounds` is the
+    range of a and of b; `smooth` and `clusters` are those of `mean`.
     """
     first, second, shape = flatten_pair(a, b)
     gaps = first - second

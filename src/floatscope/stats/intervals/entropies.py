@@ -19,14 +19,15 @@ from .student import Interval, moments
 def entropy(
     labels: Int[np.ndarray, "n *cells"], bins: int, *, level: float = 0.95, average: bool = False
 ) -> Interval:
-    """Compute Miller and Madow's estimate over examples, with a jackknife interval.
+    """Compute Miller and Madow's estimate of the entropy of labels over examples, with a jackknife interval.
 
     Labels are 0 … bins − 1, or −1 for absent. With `average`, the result is one number, the mean over all
     cells; the jackknife leaves an example out of all cells at once, which accounts for their dependence.
 
     The estimate adds (occupied bins − 1) / 2n to the plain entropy (Miller 1955). Its standard error
-    combines that of the jackknife, which is 0 if all bins are equally full, with the standard error in
-    that case, where 2n(ln bins − H) is χ² with bins − 1 degrees of freedom. The ends use Student's quantile.
+    combines the jackknife's, which is 0 if all bins are equally full, with the standard error in
+    that case, where 2n(ln bins − plain entropy) is χ² with bins − 1 degrees of freedom. The ends use
+    Student's quantile.
     The upper end also allows for missed bins: bins without any of the n examples can still have a share of 1
     − ((1 − level)/2)^(1/n). The last two terms are not part of the published method, whose interval has
     zero width if all examples share a bin. Terms are combined as the root of the sum of squares.

@@ -144,7 +144,7 @@ def _bet(flat: Flat, low: Cells, high: Cells, bounds: Bounds, level: float, smoo
 
 
 def _replace_ends(low: Cells, high: Cells, where: Which, interval: Any) -> None:
-    """Replace the interval ends of some cells."""
+    """Replace `low` and `high` in place by the ends that `interval` returns for the cells in `where`."""
     if where.any():
         _, low[where], high[where] = interval(where)
 
@@ -169,7 +169,7 @@ def _all_in(flat: Flat, *allowed: float) -> Which:
 
 
 def _bunched(flat: Flat, width: float) -> Which:
-    """Find columns in which most values, and all but a few, lie within one window."""
+    """Return in which columns most values, and all but a few, lie within a window of this width."""
     n = (~np.isnan(flat)).sum(0)
     inside = np.maximum(n - _FEW + 1, n // 2 + 1)
     ordered = np.sort(flat, axis=0)  # NaN last
@@ -182,7 +182,7 @@ def _bunched(flat: Flat, width: float) -> Which:
 
 
 def _within(flat: Flat, bounds: Bounds) -> Flat:
-    """Clip the values to the bounds; only rounding errors may exceed them."""
+    """Clip the values to the bounds; raise UsageError if one exceeds them by more than rounding."""
     bottom, top = bounds
     slack = _EDGE * (top - bottom) if np.isfinite(top - bottom) else _EDGE
     wrong = (flat < bottom - slack) | (flat > top + slack)

@@ -81,7 +81,7 @@ def random_effects_mean(
 def _restricted_likelihood(
     values: Float[np.ndarray, " k"], variances: Float[np.ndarray, " k"]
 ) -> float:
-    """Find τ² ≥ 0 by iterating the estimating equation of the restricted likelihood."""
+    """Return τ² ≥ 0, by iterating the estimating equation of the restricted likelihood."""
     between = max(0.0, float(values.var(ddof=1) - variances.mean()))
     for _ in range(_ROUNDS):
         weights = 1 / (variances + between)

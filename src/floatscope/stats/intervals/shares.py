@@ -63,7 +63,7 @@ def paired_shares(
 
 
 def score_limits(b: Cells, c: Cells, n: Cells, quantile: Cells | float) -> tuple[Cells, Cells]:
-    """Return the differences below and above the observed one whose score equals the quantile."""
+    """Return the differences below and above the observed difference whose scores equal ±`quantile`."""
     observed, ends = (b - c) / n, np.ones_like(n)
     low = _crossing(b, c, n, quantile, -ends, observed)
     return low, _crossing(b, c, n, -quantile, observed, ends)
@@ -72,7 +72,7 @@ def score_limits(b: Cells, c: Cells, n: Cells, quantile: Cells | float) -> tuple
 def _crossing(
     b: Cells, c: Cells, n: Cells, target: Cells | float, low: Cells, high: Cells
 ) -> Cells:
-    """Find where the score, which falls as the difference grows, equals the target."""
+    """Return the difference between `low` and `high` at which the falling score equals the target."""
     for _ in range(_HALVINGS):
         middle = (low + high) / 2
         above = _score(b, c, n, middle) > target
@@ -81,7 +81,7 @@ def _crossing(
 
 
 def _score(b: Cells, c: Cells, n: Cells, difference: Cells) -> Cells:
-    """Return the distance from a hypothetical difference, in standard errors under that difference."""
+    """Return the observed minus a hypothetical difference, in standard errors under the hypothesis."""
     linear = (2 * n - b + c) * difference - b - c
     constant = -c * difference * (1 - difference)
     root = np.sqrt(np.maximum(linear**2 - 8 * n * constant, 0))

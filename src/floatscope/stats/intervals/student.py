@@ -77,7 +77,7 @@ def flattened(
 def flatten_pair(
     a: Real[np.ndarray, "n *rest"], b: Real[np.ndarray, "n *rest"]
 ) -> tuple[Float[np.ndarray, "n c"], Float[np.ndarray, "n c"], tuple[int, ...]]:
-    """Flatten two arrays that must have the same shape."""
+    """Reshape two arrays of the same shape to examples × cells; return both and the shape of the cells."""
     (first, shape), (second, other_shape) = flattened(a), flattened(b)
     if first.shape != second.shape or shape != other_shape:
         raise UsageError(
@@ -89,7 +89,7 @@ def flatten_pair(
 
 
 def varies(flat: Float[np.ndarray, "n c"]) -> Bool[np.ndarray, " c"]:
-    """Return the columns whose values differ by more than rounding."""
+    """Return in which columns the values differ by more than rounding."""
     present = ~np.isnan(flat)
     top = np.where(present, flat, -np.inf).max(0, initial=-np.inf)
     bottom = np.where(present, flat, np.inf).min(0, initial=np.inf)

@@ -22,7 +22,7 @@ from .state import State, Watcher
 
 
 class CachedForwards:
-    """The forwards of a decoding over stored columns 0 … `columns` − 1, which no longer change."""
+    """The forwards of a decoding whose columns 0 … `columns` − 1 are final and stored in a cache."""
 
     def __init__(self, model: Model, watcher: Watcher, max_columns: int) -> None:
         self.model, self.max_columns, self.columns = model, max_columns, 0
@@ -63,7 +63,7 @@ class CachedForwards:
         return self.fixed.size
 
     def launch(self) -> None:
-        """Return to the growing cache."""
+        """Return to the growing cache: copy the columns of the fixed cache, if it is in use, and release it."""
         if self.fixed is not None:
             self.fixed.leave(self.kv, self.columns)
             self._give()
@@ -83,8 +83,7 @@ class CachedForwards:
     def forward(
         self, ids: Int[Tensor, "b q"], rows: Int[Tensor, " w"], state: State, to_come: int
     ) -> Float[Tensor, "b w v"]:
-        """Return the logits of the given rows. The next replay overwrites them.
-
+        """Return the logits of `rows` in a forward of the tokens `ids`. The next replay overwrites them.
         `to_come` is the number of forwards of this kind that are left, including this one.
         """
         if state.visible.row_columns is None:

@@ -145,7 +145,7 @@ def lay_out(
 def check_fits(
     model: ModelFacts, prompt: int, n_new: int, *, where: str = "", remedy: str = "", added: int = 0
 ) -> None:
-    """Refuse a prompt that exceeds the context together with `n_new` and `added` tokens."""
+    """Raise UsageError if `prompt`, `n_new` and `added` tokens together exceed the model's context."""
     over = prompt + n_new + added - model.context
     if over > 0:
         raise UsageError(
@@ -195,7 +195,7 @@ class Edit(Watcher):
         return prompt
 
     def needs_preview(self, state: State) -> bool:
-        """Tell whether `run_preview` must run a forward before this one."""
+        """Tell whether `run_preview` must run an additional forward before the coming forward."""
         return False
 
     def run_preview(self, state: State) -> None:
@@ -206,14 +206,14 @@ class Edit(Watcher):
         return canvas
 
     def same_forward(self, state: State) -> Hashable | None:
-        """Return a key that is equal for forwards that the edit changes in the same way for any tokens.
+        """Return a key that is equal for forwards that the edit changes in the same way, whatever the tokens.
 
         Such forwards can share a recording. None means that every forward must be launched.
         """
         return None
 
     def report(self, prompt: int, steps: int) -> dict[str, float]:
-        """Return named numbers that describe the edit's effect on a prompt in the finished decoding."""
+        """Return numbers, by name, that describe the edit's effect on a prompt in the finished decoding."""
         return {}
 
 
@@ -245,7 +245,7 @@ def notify_edits(model: Model, state: State) -> Iterator[None]:
 
 @contextmanager
 def notified(edits: Sequence[Edit], state: State) -> Iterator[None]:
-    """Enter the forward context of each edit."""
+    """Enter each edit's context of a forward, in order, for the `with` block."""
     with ExitStack() as stack:
         for edit in edits:
             stack.enter_context(edit.forward(state))

@@ -63,7 +63,7 @@ class Child:
         self._outbox.put(message)
 
     def wait(self) -> int | None:
-        """Wait for a process that is ending; return its exit code, or None for a thread or after a timeout."""
+        """Wait for a process that is ending; return its exit code, None for a thread or after a timeout."""
         return None
 
     def kill(self) -> int | None:

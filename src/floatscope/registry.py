@@ -95,7 +95,7 @@ class Registry(Mapping[str, V], Generic[V]):
         return len([*iter(self)])
 
     def home(self, name: str) -> tuple[str, str] | None:
-        """Return the package and attribute of a built-in object without importing it; None for other names."""
+        """Return the package and attribute of a built-in object, not imported; None for other names."""
         import_module(self._library)
         return self._builtin.get(name)
 

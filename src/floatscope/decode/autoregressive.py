@@ -26,6 +26,7 @@ def continue_text(
     progress: Progress,
 ) -> list[Decoding]:
     """Continue each prompt of a batch until all have ended; return one Decoding per prompt, in order.
+
     Prompts that have ended stay in the batch; their further tokens are ignored.
     """
     n_columns = max(len(p.ids) for p in prompts) + sampler.length

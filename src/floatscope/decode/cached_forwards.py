@@ -63,7 +63,7 @@ class CachedForwards:
         return self.fixed.size
 
     def launch(self) -> None:
-        """Return to the growing cache: copy the columns of the fixed cache, if it is in use, and release it."""
+        """Copy the fixed cache, if it is in use, back to the growing cache, and release the fixed cache."""
         if self.fixed is not None:
             self.fixed.leave(self.kv, self.columns)
             self._give()
@@ -84,6 +84,7 @@ class CachedForwards:
         self, ids: Int[Tensor, "b q"], rows: Int[Tensor, " w"], state: State, to_come: int
     ) -> Float[Tensor, "b w v"]:
         """Return the logits of `rows` in a forward of the tokens `ids`. The next replay overwrites them.
+
         `to_come` is the number of forwards of this kind that are left, including this one.
         """
         if state.visible.row_columns is None:

@@ -206,6 +206,7 @@ def _exact(
     tick: Progress,
 ) -> list[Likelihood]:
     """Return the exact Likelihood of each pair in a causal model, in batches of targets of equal length.
+
     Contexts are padded on the left, so that the targets of a batch end at the same column.
     """
     by_length: dict[int, list[int]] = defaultdict(list)

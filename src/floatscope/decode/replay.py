@@ -58,7 +58,7 @@ class Forwards:
     def forward(
         self, rows: Int[Tensor, " w"], state: State, to_come: int
     ) -> Float[Tensor, "b w v"]:
-        """Return the logits of `rows` of the canvas. Like those of `predict`, the next replay overwrites them."""
+        """Return the logits of `rows` of the canvas. The next replay overwrites them."""
         return self._answer(_Asked({"ids": state.canvas, "rows": rows}), state, to_come)
 
     def step(

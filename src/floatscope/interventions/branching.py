@@ -1,8 +1,8 @@
 """Run many head ablations of one text, each branching off the clean forward at its first ablated layer.
 
 Below its lowest ablated layer an ablated forward equals the clean forward, which runs once and stores the
-input of every layer. So an ablation costs half a forward on average, and several share a batch. Nothing
-is decoded.
+inputs of the layers at which ablations begin. An ablation therefore costs half a forward on average, and
+several ablations share a batch. Nothing is decoded.
 """
 
 from collections import Counter
@@ -157,7 +157,7 @@ class _Branches:
 
 @contextmanager
 def _identity(block: nn.Module) -> Iterator[None]:
-    """Replace a layer by the identity within a `with` block; its known output is inserted later."""
+    """Replace a layer by the identity within a `with` block, because its output is already stored."""
     block.forward = lambda hidden_states, *args, **kwargs: hidden_states
     try:
         yield

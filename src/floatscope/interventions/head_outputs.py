@@ -29,7 +29,7 @@ Heads = Sequence[Sequence[int]]  # (layer, head), …
 
 
 def by_layer(heads: Heads, model: Model, caller: str) -> dict[int, list[int]]:
-    """Group pairs of layer and head by layer; negative numbers count from the end."""
+    """Return the head numbers of each layer for pairs (layer, head); negative numbers count from the end."""
     layers: dict[int, set[int]] = {}
     for pair in heads:
         if isinstance(pair, int) or len(pair) != 2:
@@ -175,7 +175,7 @@ class _Rows(Observer):
 
 
 def digest(tensors: "Iterator[Tensor] | Sequence[Tensor]") -> str:
-    """Return a short hash that identifies a reference in the record of a run."""
+    """Return a short hash of tensors, which identifies a reference in the record of a run."""
     hasher = hashlib.blake2b(digest_size=4)
     for tensor in tensors:
         hasher.update(tensor.detach().double().cpu().contiguous().numpy().tobytes())

@@ -5,9 +5,9 @@ clean = fs.interventions.PatchSource.of(model, prompt, sampler)
 ```
 
 "residual" is the input of each layer. "head" is each head's output, before heads are mixed. "attention"
-is stored as queries and keys, from which the weights are computed: their size is O(S), that of the
-weights O(S²). Rows are those of the step's forward, which with a KV cache are the new rows. Tensors stay
-on the model's device.
+is stored as queries and keys, from which the weights are computed; for S positions this takes O(S) memory
+instead of O(S²). Rows are those of the step's forward, which with a KV cache are the new rows. Tensors
+stay on the model's device.
 """
 
 import hashlib

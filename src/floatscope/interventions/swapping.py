@@ -90,7 +90,7 @@ def patched_each(
 
 
 class _Entries:
-    """One forward of a batch that grows as swaps begin."""
+    """A forward that starts with both texts; each swap joins the batch at its first patched layer."""
 
     def __init__(self, model: Model, swaps: list[Swap]) -> None:
         self.model, self.swaps = model, swaps

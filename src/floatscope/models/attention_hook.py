@@ -26,7 +26,7 @@ NAME = "floatscope"
 
 @dataclass(frozen=True, eq=False)
 class Fill:
-    """Replace the values of some keys in every row's output; the attention weights stay as they are.
+    """A replacement of the values of some keys for every row. Attention weights do not change.
 
     Args:
         keys: The keys whose values are replaced.
@@ -107,7 +107,7 @@ def eval_mode(net: nn.Module) -> Iterator[None]:
 
 
 def explicit_mask(call: Call) -> Bool[Tensor, "#b #h q k"]:
-    """Return the call's mask as a matrix, even if it is only implied by `causal`."""
+    """Return the call's mask as a matrix, also if the mask is only implied by `causal`."""
     if call.mask is not None:
         return call.mask
     q, k = call.query.shape[2], call.key.shape[2]

@@ -47,7 +47,7 @@ class Header:
 
 
 def read(path: Path) -> Header:
-    """Read the header; raise ModelError if the file does not contain what it declares."""
+    """Read the header of a GGUF file; raise ModelError if the file does not contain what it declares."""
     with (
         foreign(ModelError, f"{path}: the GGUF header cannot be read", _REMEDY),
         path.open("rb") as file,

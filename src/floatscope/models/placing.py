@@ -24,7 +24,7 @@ def _constant(numbers: tuple[int, ...], device: torch.device) -> Int[Tensor, " n
 
 
 def sent(tensor: Tensor, device: torch.device) -> Tensor:
-    """Copy the tensor to the device without waiting."""
+    """Return a copy of the tensor on the device, without waiting for the device."""
     if device.type != "cuda" or tensor.is_cuda:
         return tensor.to(device)
     return tensor.pin_memory().to(device, non_blocking=True)
@@ -41,7 +41,7 @@ class PendingCopy:
             self._end.record()
 
     def wait(self) -> Tensor:
-        """Wait for the copy and return it."""
+        """Wait until the copy is complete, and return the tensor on the host."""
         if self._end is not None:
             self._end.synchronize()
         return self._host

@@ -3,8 +3,8 @@
 A network with permuted weights keeps its norms and loses what it learned. Its attention is nearly
 uniform, so any network with sharp attention seems to have learned something in comparison. Here the
 queries of every head are multiplied by a factor, chosen so that the head's mean entropy over some rows of
-some texts equals that of the trained head. Match over the rows that are measured: a head that is as sharp
-as the trained head over all rows may be flatter on masked rows. Layers are matched in order, each on the
+some texts equals that of the trained head. The rows should be those that are measured: a head that is as
+sharp as the trained head over all rows may be flatter on masked rows. Layers are matched in order, each on the
 output of the matched layers below. Scaling queries works in every family, even if queries are normalised
 first.
 """
@@ -75,7 +75,7 @@ def match_sharpness(
     texts: Int[Tensor, "n size"],
     rows: Bool[Tensor, "n size"] | None = None,
 ) -> Float[Tensor, "layer h"]:
-    """Find the logarithms of the scales that give each head the trained head's entropy on these texts.
+    """Return the logarithms of the scales that give each head the trained head's entropy on these texts.
 
     Args:
         control: the network that is scaled.
@@ -117,9 +117,9 @@ def _scaled(call: attention_hook.Call, log_scale: Float[Tensor, " h"]) -> attent
 def _scores(
     call: attention_hook.Call, counted: Bool[Tensor, "b q"] | None
 ) -> tuple[Float[Tensor, "b h r k"], Float[Tensor, "b h r"]]:
-    """Return the scaled scores of some rows, −inf for invisible keys, and the number of visible keys.
+    """Return the scaled scores of up to 64 rows, −inf for invisible keys, and their numbers of visible keys.
 
-    Rows outside `counted` get no visible keys.
+    For rows outside `counted` the number of visible keys is 0.
     """
     device = call.query.device
     queries = torch.arange(call.query.shape[2], device=device)
@@ -143,7 +143,7 @@ def _scores(
 def _mean_entropy(
     scores: Float[Tensor, "b h r k"], counts: Float[Tensor, "b h r"], log_scale: Float[Tensor, " h"]
 ) -> tuple[Float[Tensor, " h"], Float[Tensor, " h"]]:
-    """Return the mean over rows of −Σ a ln a / ln(keys), and its derivative by the logarithm of the scale."""
+    """Return each head's mean entropy as a share of its maximum, and its derivative by the log scale."""
     scale = log_scale.exp()[None, :, None, None]
     weight = torch.softmax(scores * scale, -1)
     finite = scores.masked_fill(scores == -torch.inf, 0.0)
@@ -162,7 +162,7 @@ def _mean_entropy(
 def _solve(
     scores: Float[Tensor, "b h r k"], counts: Float[Tensor, "b h r"], target: Float[Tensor, " h"]
 ) -> Float[Tensor, " h"]:
-    """Solve for the log scale by Newton's method within a bracket; entropy falls with the scale."""
+    """Return the log scale at which each head has its target entropy, by Newton's method in a bracket."""
     low, high = torch.full_like(target, -LOG_RANGE), torch.full_like(target, LOG_RANGE)
     log_scale = torch.zeros_like(target)
     for _ in range(_STEPS):

@@ -57,7 +57,7 @@ def rendered(
 
 
 def ask(request: dict[str, Any]) -> tuple[str | None, str | None] | None:
-    """Send a request to the child process.
+    """Send a request to the child process and return its answer.
 
     Args:
         request (dict): one of `{"template": {...}}` and `{"tokenizer": {...}}`.

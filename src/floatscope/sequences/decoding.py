@@ -25,7 +25,7 @@ class Change(IntEnum):
 def change_of(
     before: Int[np.ndarray, "*t s"], after: Int[np.ndarray, "*t s"], mask_id: int
 ) -> Int8[np.ndarray, "*t s"]:
-    """Return how each position changed between any two states."""
+    """Return the Change of each position from the canvas `before` a step to the canvas `after`, as int8."""
     empty_before = (before == mask_id) | (before == ABSENT)
     empty_after = (after == mask_id) | (after == ABSENT)
     kind = np.where(empty_before, Change.REVEAL, np.where(empty_after, Change.REMASK, Change.EDIT))

@@ -155,7 +155,7 @@ class Encoded:
         object.__setattr__(self, "names", tuple(dict.fromkeys(self.regions)))
 
     def positions(self, region: str) -> list[int]:
-        """Return the positions of a region."""
+        """Return the positions of the tokens of a region; empty if the prompt has no such region."""
         return [i for i, name in enumerate(self.regions) if name == region]
 
 
@@ -163,7 +163,7 @@ PromptLike = str | Prompt | Encoded | Sequence[int]
 
 
 def encode(model: Vocabulary, prompt: Any) -> Encoded:
-    """Tokenise a prompt; token ids are used unchanged."""
+    """Return a prompt as token ids with regions, after checking the ids; given ids are used unchanged."""
     if isinstance(prompt, Encoded):
         encoded = prompt
     elif isinstance(prompt, str | Prompt):

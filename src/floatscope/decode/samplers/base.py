@@ -347,7 +347,7 @@ def check_blocks(sampler: "Sampler", **shares: float) -> None:
 
 
 def by_chance(guess: Guess, chance: float) -> Bool[Tensor, "b w"]:
-    """Choose each mask with probability `chance`, but no postponed mask; at the last step choose all masks."""
+    """Choose each mask with probability `chance`, but no postponed mask; choose all at the last step."""
     if guess.step == guess.steps - 1:
         return guess.masked
     return guess.masked & ~guess.postponed & (guess.noise < chance)

@@ -88,7 +88,7 @@ class AblateHeads(Intervention):
 
 
 class Fills:
-    """The replacements of head outputs for given settings."""
+    """The replacements of head outputs that the settings of an AblateHeads define."""
 
     def __init__(self, spec: AblateHeads, model: Model) -> None:
         # "zero" ignores a reference.
@@ -122,7 +122,7 @@ class Fills:
         return torch.stack(filled)
 
     def _draw(self, ids: tuple[int, ...], reference: HeadRows) -> tuple[int, Tensor]:
-        """Draw another prompt of the reference, and a random number for each position."""
+        """Return the index of another prompt of the reference, and a random number for each position."""
         if ids not in self.drawn:
             other_prompts = [
                 n for n, recorded_ids in enumerate(reference.ids) if recorded_ids != ids

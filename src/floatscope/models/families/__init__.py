@@ -1,4 +1,4 @@
-"""The families: one file each, and one line here, in the order in which lists show them.
+"""All families, in display order. Each has its own file or shares one, and is named in this module.
 
 Architectures are looked up in this order; families after the match are not imported.
 """

@@ -24,7 +24,7 @@ from ...errors import UsageError
 
 
 class Encoder:
-    """The common parts of the encoders."""
+    """Base of the encoders, which gives a masked-LM network the interface of transformers' decoders."""
 
     first_position: int = 0
 
@@ -41,7 +41,7 @@ class Encoder:
         raise NotImplementedError
 
     def readout(self, x: Float[Tensor, "*b width"]) -> Float[Tensor, "*b vocab"]:
-        """Return the logits of a layer's output."""
+        """Return the logits that the output head computes from a layer's output."""
         raise NotImplementedError
 
     def forward(
@@ -72,7 +72,7 @@ class Encoder:
         return mask
 
     def read(self, x: Float[Tensor, "*b width"]) -> Float[Tensor, "*b vocab"]:
-        """Return the logits of the output of the complete network. For a layer's output use `readout`."""
+        """Return the logits for the last layer's normalised output. For any layer's output use `readout`."""
         return self.readout(x)
 
 

@@ -65,7 +65,7 @@ class Part(Protocol):
     def recording(
         self, inputs: dict[str, Tensor], visible: Visibility
     ) -> AbstractContextManager[Any]:
-        """Return a context around the recorded forward, which reads `inputs`; yield this part's results."""
+        """Return a context around the recorded forward, which reads `inputs`; entering it gives the results."""
 
     def replayed(self, yielded: Any) -> None:
         """Receive the results that `recording` yielded, after a replay has filled them."""

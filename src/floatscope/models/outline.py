@@ -102,9 +102,9 @@ def _require_full_attention(name: str, kind: Family, config: Any) -> None:
 
 
 def _block(kind: Family, config: Any, settings: ModelSettings) -> int | None:
-    """Return the block length: of the checkpoint or family, or the given one, which must not differ.
+    """Return the given block length, or else that of checkpoint or family; refuse two that differ.
 
-    Given with a direction, the length may differ.
+    If the settings have a direction, their block length is returned, even if None.
     """
     if settings.direction is not None:
         return settings.block

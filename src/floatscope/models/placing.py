@@ -24,7 +24,7 @@ def _constant(numbers: tuple[int, ...], device: torch.device) -> Int[Tensor, " n
 
 
 def sent(tensor: Tensor, device: torch.device) -> Tensor:
-    """Return a copy of the tensor on the device, without waiting for the device."""
+    """Return the tensor on the device; if it must be copied, do not wait for the device."""
     if device.type != "cuda" or tensor.is_cuda:
         return tensor.to(device)
     return tensor.pin_memory().to(device, non_blocking=True)

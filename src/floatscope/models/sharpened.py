@@ -4,8 +4,8 @@ A network with permuted weights keeps its norms and loses what it learned. Its a
 uniform, so any network with sharp attention seems to have learned something in comparison. Here the
 queries of every head are multiplied by a factor, chosen so that the head's mean entropy over some rows of
 some texts equals that of the trained head. The rows should be those that are measured: a head that is as
-sharp as the trained head over all rows may be flatter on masked rows. Layers are matched in order, each on the
-output of the matched layers below. Scaling queries works in every family, even if queries are normalised
+sharp as the trained head over all rows may be flatter on masked rows. Layers are matched in order, each
+on the output of the matched layers below. Scaling queries works in every family, even if queries are normalised
 first.
 """
 

@@ -154,7 +154,7 @@ class ModelSpec(ModelSettings):
         return {k: v for k, v in vars(self).items() if k != "where" and v is not None}
 
     def require_there(self) -> None:
-        """Raise ModelError unless the model is embedded, a file or a hub id. Nothing is loaded."""
+        """Raise ModelError unless model and adapter are on this machine, or the model is a hub id."""
         if self.where not in EMBEDDED and not is_hub_id(self.where) and not exists(self.where):
             raise no_such_model(self.where)
         if self.adapter and not exists(f"{self.adapter}/adapter_config.json"):

@@ -1,4 +1,4 @@
-"""All families, in display order. Each has its own file or shares one, and is named in this module.
+"""All families, in display order. Each is defined in a file of this package and listed here.
 
 Architectures are looked up in this order; families after the match are not imported.
 """

@@ -72,7 +72,7 @@ class Encoder:
         return mask
 
     def read(self, x: Float[Tensor, "*b width"]) -> Float[Tensor, "*b vocab"]:
-        """Return the logits for the last layer's normalised output. For any layer's output use `readout`."""
+        """Return the logits for the network's last hidden state. For a layer's output use `readout`."""
         return self.readout(x)
 
 

@@ -129,7 +129,7 @@ def placed(path: Path, require_free: Callable[[], None]) -> Iterator[Path]:
 
 @contextmanager
 def folder_beside(path: Path) -> Iterator[Path]:
-    """Yield an empty directory next to the path, locked until the end, and remove it unless it was moved."""
+    """Yield an empty, locked directory beside the path; afterwards remove it unless it was renamed."""
     path.parent.mkdir(parents=True, exist_ok=True)
 
     def make() -> Path:
@@ -208,13 +208,13 @@ def make_locked(make: Callable[[], Path]) -> tuple[Path, int | None]:
 
 
 def release(handle: int | None) -> None:
-    """Release the lock of a directory."""
+    """Release the lock of a directory by its handle from `make_locked`; do nothing for None."""
     if handle is not None:
         os.close(handle)
 
 
 def remove_unlocked(folder: Path, may_remove: Callable[[int], bool]) -> None:
-    """Remove a directory whose owner has ended, if `may_remove` accepts its open handle; follow no links."""
+    """Remove a directory if `may_remove` accepts its open handle and no process has locked it."""
     if (handle := _opened(folder)) is None:
         return
     try:

@@ -154,7 +154,7 @@ class ChildProcess(Child):
         return self.process.exitcode
 
     def kill(self) -> int | None:
-        """Kill the process and return its exit code. If it is being started, kill it once it has started."""
+        """Kill the process and return its exit code; if it is still being started, kill it afterwards."""
         self._killed = True
         if self.process is not None:
             self.process.kill()

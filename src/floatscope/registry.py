@@ -25,7 +25,7 @@ GROUP = "floatscope"  # group of entry points
 
 
 class Registry(Mapping[str, V], Generic[V]):
-    """Objects of one kind by the name that a user types, in display order."""
+    """The objects of one kind, by the names that users type, in display order."""
 
     def __init__(
         self, kind: str, library: str, make: Callable[[Any], V] = lambda value: value
@@ -62,7 +62,7 @@ class Registry(Mapping[str, V], Generic[V]):
 
     @property
     def builtin(self) -> list[str]:
-        """The built-in names, without those added by users or installed packages."""
+        """Names of the built-in objects, without names added by users or installed packages."""
         import_module(self._library)
         return list(self._builtin)
 
@@ -129,7 +129,7 @@ def dashed(name: str) -> str:
 
 
 def described(spec: Any, always: tuple[str, ...] = ()) -> str:
-    """Format a dataclass as a Python call: the fields in `always` and those that are not the default."""
+    """Format a dataclass as a Python call, with the fields in `always` and all that are not the default."""
     arguments = [
         f"{f.name}={getattr(spec, f.name)!r}"
         for f in fields(spec)

@@ -88,7 +88,7 @@ def read_lines(path: Path | str, limit: int = 1 << 20) -> Iterator[bytes]:
 
 
 def open_to_append(path: Path | str) -> FileIO:
-    """Open or create a regular file in a directory that others can write to; OSError for any other file.
+    """Open a regular file for appending, or create it, where others can write; OSError for other files.
 
     Links are not followed: a link with the name of a log could point to any file of the user.
     """
@@ -127,7 +127,7 @@ def exists(path: Path | str) -> bool:
 
 
 def encodable(text: str) -> str:
-    """Escape characters that UTF-8 cannot encode, such as undecodable bytes of a file name."""
+    """Return the text with escapes for what UTF-8 cannot encode, such as undecodable file name bytes."""
     return text.encode("utf-8", "backslashreplace").decode()
 
 
@@ -190,7 +190,7 @@ def require_modest(data: Any, size: int) -> None:
 
 
 def require_fields(data: Mapping[str, Any], types: Mapping[str, type | tuple[type, ...]]) -> None:
-    """Refuse an object if one of these fields is missing or has another type; a dot separates levels."""
+    """Refuse an object unless each field in `types` exists with its type; dots in names separate levels."""
     for name, expected in types.items():
         value: Any = data
         for part in name.split("."):

@@ -15,7 +15,7 @@ from .samplers.base import Sampler
 
 
 class Span(NamedTuple):
-    """One block, in positions of prompt and answer. Its first positions may belong to the prompt."""
+    """One block, in positions counted over prompt and answer; it may begin inside the prompt."""
 
     start: int  # where the block begins
     first: int  # first position that is decided
@@ -32,7 +32,7 @@ class Span(NamedTuple):
 
 
 def spans(model: ModelFacts, sampler: Sampler, prompt: int) -> list[Span]:
-    """List the blocks of an answer after a prompt of `prompt` tokens. The last block ends with the answer."""
+    """Return the blocks of an answer after a prompt of `prompt` tokens; the last ends with the answer."""
     end = prompt + sampler.length
     if model.block is None:
         width = sampler.length // sampler.n_blocks

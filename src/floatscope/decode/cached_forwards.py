@@ -74,7 +74,7 @@ class CachedForwards:
         self.kv.batch_select_indices(torch.tensor(places))
 
     def keep(self, columns: int) -> None:
-        """Mark the first `columns` columns as final and drop the rest."""
+        """Mark the first `columns` columns as final; a growing cache drops all other columns."""
         self.columns = columns
         if self.fixed is None:
             for layer in self.kv.layers:

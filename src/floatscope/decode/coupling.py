@@ -24,7 +24,7 @@ class Coupling:
         self.total: Tensor | float = 0.0
 
     def attention(self, call: attention_hook.Call, proceed: attention_hook.Proceed) -> Tensor:
-        """Add this layer's coupling, then run the layer's attention unchanged."""
+        """Add this layer's coupling to the sum if requested, then run the layer's attention unchanged."""
         if call.layer in self.layers:
             self.total = self.total + _window_attention(call, self.state)
             self.n_measured += 1

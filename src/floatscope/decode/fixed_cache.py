@@ -59,7 +59,7 @@ class FixedCache(PlacedCache):
                 mine[:, :, n:] = 0
 
     def leave(self, cache: DynamicCache, columns: int) -> None:
-        """Copy the first `columns` columns back into a growing cache."""
+        """Copy the first `columns` columns of this cache back into a growing cache."""
         for layer, (key, value) in zip(cache.layers, self.stored, strict=True):
             layer.keys, layer.values = (tensor[:, :, :columns].clone() for tensor in (key, value))
 

@@ -44,7 +44,7 @@ def decode(
     progress: Progress | None = None,
     cache: str | None = None,
 ) -> list[Decoding]:
-    """Decode a batch and return one Decoding per prompt, in order."""
+    """Decode a batch of prompts and return one Decoding per prompt, in order."""
     sampler.check(model)
     kind = settled_cache(model, sampler, cache)
     for prompt in prompts:
@@ -332,7 +332,7 @@ def _guess(
 
 
 def _begins(sampler: Sampler, entry: _Entry) -> bool:
-    """Tell whether this step decides only the first position of a block, from the row before it."""
+    """Tell whether a prompt's step decides only its block's first position, from the row before it."""
     start, first, _ = entry.span
     return sampler.causal_first and entry.step == 0 and start == first > entry.padding
 

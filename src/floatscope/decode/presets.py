@@ -34,7 +34,7 @@ def default_sampler(model: ModelFacts) -> Any:
 
 
 def choose_sampler(model: ModelFacts, sampler: Any = None) -> Any:
-    """Return the sampler, by default the model's default sampler, after checking that it suits the model."""
+    """Return `sampler`, or the model's default if None; raise UsageError if it does not suit the model."""
     if sampler is None:
         sampler = default_sampler(model)
     if isinstance(sampler, type) or getattr(sampler, "registry", None) is not SAMPLERS:
@@ -139,7 +139,7 @@ def presets(length: int, steps: int | None) -> dict[str, Preset]:
 def all_samplers(
     length: int, steps: int | None = None, frequencies: str | Path | None = None
 ) -> dict[str, Any]:
-    """Return every denoising sampler that has a preset, with the settings of that preset.
+    """Return the denoising samplers of all presets, by name of the preset.
 
     Args:
         length: number of tokens to generate.

@@ -159,7 +159,7 @@ class Watcher:
     """Base of observers of every forward and every decision of a decoding. The base class does nothing."""
 
     def forward(self, state: State) -> AbstractContextManager[object]:
-        """Return a context manager around the forward of one step."""
+        """Return a context manager that the loop enters around the forward of one step."""
         return nullcontext()
 
     def receive_decision(
@@ -176,11 +176,11 @@ class Watcher:
         """
 
     def part(self) -> Part | None:
-        """Return the watcher's work inside a forward, to be recorded with the forward, or None."""
+        """Return the part of a recorded forward that does this watcher's work, or None without such work."""
         return None
 
     def trims(self) -> bool:
-        """Tell whether the watcher discards the results of a forward after the last step."""
+        """Tell whether the watcher ignores a surplus forward after the last step, so that one may be run."""
         return type(self) is Watcher
 
 
@@ -233,7 +233,7 @@ def overruled(model: Model, state: State, canvas: Int[Tensor, "b s"]) -> Int[Ten
 
 @contextmanager
 def notify_edits(model: Model, state: State) -> Iterator[None]:
-    """Notify the interventions in force of the coming forward, and run their own forwards before it."""
+    """Run the preview forwards of the interventions in force, then notify them of the coming forward."""
     with attention_hook.lock_network(model.net):
         for place, edit in enumerate(model.edits):
             if edit.needs_preview(state):

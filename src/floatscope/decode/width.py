@@ -24,5 +24,5 @@ def columns(model: Model, prompts: Sequence[Encoded], n_new: int) -> int:
 
 
 def rounded_on(model: Model) -> bool:
-    """Tell whether widths are rounded: on every GPU, so that results are equal with and without recording."""
+    """Tell whether widths are rounded for a model: on a GPU, whether or not forwards are recorded there."""
     return model.device.type == "cuda"

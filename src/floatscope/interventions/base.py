@@ -66,7 +66,7 @@ class ActiveIntervention(Edit):
         return () if idle else None
 
     def attention(self, call: attention_hook.Call, proceed: attention_hook.Proceed) -> Tensor:
-        """Handle a layer's attention: change the call or its output, and call `proceed`."""
+        """Return a layer's attention output from `proceed`; subclasses change the call or the output."""
         return proceed(call)
 
 
@@ -124,7 +124,7 @@ class Intervention(Configured):
         raise TypeError(f"{type(self).__name__} must define acting")
 
     def probe(self) -> "Intervention":
-        """Return a version of the intervention that must change the logits of any text."""
+        """Return a version of the intervention that must change the logits of any text, for `prove`."""
         return self
 
     @contextmanager
@@ -159,13 +159,13 @@ class Intervention(Configured):
             )
 
     def describe(self) -> str:
-        """Return the intervention as a Python call, with all settings that are not the default."""
+        """Return the intervention as a Python call, with the settings that differ from their defaults."""
         return described(self)
 
 
 @dataclass(frozen=True)
 class Combined(Intervention):
-    """Apply several interventions at once; each sees the changes of those listed before it.
+    """Apply several interventions at once; each sees the changes of the interventions listed before it.
 
     Args:
         parts: interventions, in the order in which they act; at least one.
@@ -200,7 +200,7 @@ class Combined(Intervention):
 
 @contextmanager
 def _suspended(model: Model) -> Iterator[None]:
-    """Suspend the interventions in force, because their settings do not apply to a random text."""
+    """Suspend the interventions in force for a `with` block that runs the model on a random text."""
     before, model.edits = model.edits, []
     try:
         with attention_hook.suspend(model.net):

@@ -39,7 +39,7 @@ def ablated_each(
     seed: int = 0,
     batch_size: int | None = None,
 ) -> Float[Tensor, "n r v"]:
-    """Return the logits of some rows of one text for each set of ablated heads, as with AblateHeads.
+    """Return the logits of some rows of one text for each set of heads, ablated as by AblateHeads.
 
     Args:
         model (Model): the model to run, with no intervention in force.
@@ -93,7 +93,7 @@ def _width(model: Model) -> int:
 
 
 class _Clean:
-    """The forward without ablations: its logits, and the inputs of the layers at which sets begin."""
+    """The forward without ablations: its logits, and the inputs of the layers where ablations begin."""
 
     def __init__(
         self, model: Model, ids: Sequence[int], rows: Sequence[int], layers: frozenset[int]

@@ -25,7 +25,7 @@ _labels: "WeakKeyDictionary[Visibility, Labels]" = WeakKeyDictionary()
 
 @dataclass(frozen=True, eq=False)
 class ColumnSums:
-    """Attention received by each key from the rows so far: column sums, and the numbers that scale them."""
+    """Column sums of the attention, that is, what each key receives from the rows so far, with divisors."""
 
     total: Float[Tensor, "b h k"]
     viewers: Float[Tensor, "b 1 k"]  # number of rows that see the key
@@ -84,7 +84,7 @@ def attended(
 
 
 def _over_viewers(visible: Visibility, value: Float[Tensor, "b q"]) -> Float[Tensor, "b 1 k"]:
-    """Sum a value per row over the rows that see each key.
+    """Return, for each key, the sum of the rows' values over the rows that see the key.
 
     All rows between a row that sees a key and the end of the window see that key too.
     """

@@ -63,7 +63,7 @@ class HeadMeans:
     def of(
         cls, model: Model, prompts: Sequence[PromptLike], sampler: AnySampler | None = None
     ) -> "HeadMeans":
-        """Average the head outputs over every row of one forward per prompt, or of a decoding.
+        """Return the mean head outputs over all rows: of one forward per prompt, or of its decoding.
 
         Args:
             model (Model): the model to run.
@@ -128,7 +128,7 @@ class HeadRows:
         sampler: AnySampler | None = None,
         heads: Heads | None = None,
     ) -> "HeadRows":
-        """Record the head outputs of every row of one forward per prompt, or of a decoding.
+        """Record the head outputs of all rows: of one forward per prompt, or of its decoding.
 
         Args:
             model (Model): the model to run.

@@ -32,7 +32,7 @@ class Hidden:
         rows: Float[Tensor, "b h"],
         columns: Float[Tensor, "b h"],
     ) -> None:
-        """Add one forward: attention on the hidden columns, number of rows, and number of hidden columns."""
+        """Add one layer's forward: attention on hidden columns, number of rows, number of hidden columns."""
         self._steps.append((step, layer, list(prompts), torch.stack([hidden, rows, columns])))
 
     @property

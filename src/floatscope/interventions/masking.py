@@ -72,7 +72,7 @@ class Masking(Intervention):
 
 
 class ActiveMask(ActiveIntervention):
-    """A masking in force. `hidden` records the attention that it removed in the latest decoding."""
+    """A masking in force. `hidden` records the attention that the mask removed in the latest decoding."""
 
     def __init__(self, spec: Masking, model: Model, *, preview_first: bool) -> None:
         super().__init__(model, spec.layers, spec.steps)
@@ -94,7 +94,7 @@ class ActiveMask(ActiveIntervention):
         return self.preview_first and state.step == 0 and not state.blind
 
     def run_preview(self, state: State) -> None:
-        """Record the attention of every layer without this mask.
+        """Record the column sums of every layer's attention without this mask in `unmasked`.
 
         This takes an extra forward, because in a masked forward the mask in lower layers changes the
         attention of upper layers, and choice and controls would have different references.
@@ -166,7 +166,7 @@ class ActiveMask(ActiveIntervention):
         return controls.pick_controls(kind, picked, pool, self._noise(pool), total)
 
     def _noise(self, pool: Bool[Tensor, "b 1 k"]) -> Float[Tensor, "b k"]:
-        """Draw a random number per key from a generator seeded by each prompt.
+        """Return a random number per key, from a generator seeded with the prompt and the control's seed.
 
         The numbers do not depend on the batch or on later keys.
         """

@@ -46,7 +46,7 @@ class Overruling(Intervention):
 
 
 class ActiveOverrule(ActiveIntervention):
-    """An overruling in force. `count` has the number of changed positions of each prompt."""
+    """An overruling in force. `count` has the number of positions that were changed in each prompt."""
 
     name = ""  # name of the count in the decoding's report
 

@@ -67,7 +67,7 @@ class PatchSource:
         layers: Choice = None,
         steps: Choice = None,
     ) -> "PatchSource":
-        """Decode a prompt and record the tensors that Patch needs; without a sampler, read it in one forward.
+        """Record the tensors that Patch needs from a prompt's decoding, or from one forward over it.
 
         Args:
             model (Model): the model to run.
@@ -117,7 +117,7 @@ class PatchSource:
         return self.tensors[kind, step, layer]
 
     def keys(self, step: int, layer: int) -> Tensor:
-        """Return the keys of all positions so far, shape (key head, position, channel).
+        """Return the keys that a step's rows attend to in a layer, shape (key head, position, channel).
 
         With a KV cache, the keys of earlier steps are included.
 

@@ -23,7 +23,7 @@ _REMEDY = "The file is damaged or incomplete: download or copy it again."
 
 @dataclass(frozen=True)
 class Place:
-    """A tensor in the file: its shape in torch's order, type number, and start and size in bytes."""
+    """A tensor in a GGUF file: its shape in torch's order, its type number, its start and size in bytes."""
 
     shape: tuple[int, ...]
     kind: int

@@ -65,7 +65,7 @@ class Part(Protocol):
     def recording(
         self, inputs: dict[str, Tensor], visible: Visibility
     ) -> AbstractContextManager[Any]:
-        """Return a context around the recorded forward, which reads `inputs`; entering it gives the results."""
+        """Return a context around the recorded forward, which reads `inputs`; it gives the part's results."""
 
     def replayed(self, yielded: Any) -> None:
         """Receive the results that `recording` yielded, after a replay has filled them."""
@@ -203,7 +203,7 @@ class Store:
     def record(
         self, key: Hashable, inputs: dict[str, Tensor], body: Callable[[dict[str, Tensor]], Any]
     ) -> Recorded:
-        """Record `body` on new buffers with the shapes of the inputs, and store the graph."""
+        """Record `body` on copies of the inputs, and store and return the graph; evict old graphs first."""
         while len(self.recorded) >= _MOST:
             self.evicted.add(self.recorded.popitem(last=False)[0])
         before = reserved()
@@ -248,7 +248,7 @@ class Store:
         self.bytes, self._pool = 0, None
 
     def release_outdated(self, net: nn.Module) -> None:
-        """Release graphs of weights that the network no longer has. Called before a decoding."""
+        """Release all graphs if weights were replaced since the recording. Called before a decoding."""
         signature = _signature(net)
         if signature != self._signature:
             self.forget()
@@ -286,7 +286,7 @@ def free_memory() -> int:
 
 
 def _signature(net: nn.Module) -> Hashable:
-    """Return the addresses of the weights and the settings that determine which kernels run.
+    """Return the addresses of the network's weights, and the torch settings that select kernels.
 
     Weights may change in place; a replay reads the new values.
     """

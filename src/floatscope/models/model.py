@@ -175,7 +175,7 @@ class Model:
         first: int | None = None,
         room: int | None = None,
     ) -> Visibility:
-        """Return which rows see which keys in a forward.
+        """Return the Visibility of a forward, which states which rows see which keys.
 
         Args:
             queries: number of rows.

@@ -35,7 +35,7 @@ class Opened:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Silence transformers' loading reports; the errors of this module are more specific."""
+    """Silence transformers' reports on loading, because the errors of this module are more specific."""
     level, bar = hf_logging.get_verbosity(), hf_logging.is_progress_bar_enabled()
     hf_logging.set_verbosity_error()
     hf_logging.disable_progress_bar()

@@ -85,7 +85,7 @@ def settled(
 
 
 def _require_full_attention(name: str, kind: Family, config: Any) -> None:
-    """Refuse sliding-window layers unless the family states how far each layer sees."""
+    """Raise ModelError for sliding-window layers unless the family states how far each layer sees."""
     if getattr(config, "use_sliding_window", False):
         raise ModelError(
             f"{name} uses sliding-window attention, which Floatscope does not measure",

@@ -59,7 +59,7 @@ def permute(net: PreTrainedModel, seed: int) -> None:
 
 @torch.no_grad()
 def refill(net: PreTrainedModel, trained: PreTrainedModel, seed: int) -> None:
-    """Replace a permuted network's weights by the trained network's weights, permuted with another seed."""
+    """Overwrite a permuted network with the trained network's weights, permuted with `seed`."""
     pairs = zip(net.named_parameters(), trained.parameters(), strict=True)
     for (name, parameter), origin in pairs:
         if parameter.ndim >= 2:

@@ -5,8 +5,8 @@ uniform, so any network with sharp attention seems to have learned something in 
 queries of every head are multiplied by a factor, chosen so that the head's mean entropy over some rows of
 some texts equals that of the trained head. The rows should be those that are measured: a head that is as
 sharp as the trained head over all rows may be flatter on masked rows. Layers are matched in order, each
-on the output of the matched layers below. Scaling queries works in every family, even if queries are normalised
-first.
+on the output of the matched layers below. Scaling queries works in every family, even if queries are
+normalised first.
 """
 
 from collections.abc import Hashable, Iterator
@@ -43,7 +43,7 @@ class _Entropies:
 
 @dataclass(eq=False)
 class _Matching:
-    """A handler that scales each head's queries to its target entropy before the call proceeds."""
+    """A handler that scales each head's queries so that the head has its target entropy."""
 
     targets: Float[Tensor, "layer h"]
     log_scales: dict[int, Float[Tensor, " h"]]
@@ -62,7 +62,7 @@ class _Scaling:
 
     @property
     def recorded_as(self) -> Hashable:
-        """Key of forwards that may share a recording. A graph reads the scales at their address."""
+        """Key of forwards that may share a recording: the address at which a graph reads the scales."""
         return "scaled", self.log_scale.data_ptr()
 
     def __call__(self, call: attention_hook.Call, proceed: attention_hook.Proceed) -> Tensor:
@@ -95,7 +95,7 @@ def match_sharpness(
 
 @contextmanager
 def sharpened(control: Model, log_scale: Float[Tensor, "layer h"]) -> Iterator[None]:
-    """Scale the queries of every forward of the control inside a `with` block."""
+    """Scale the queries in every forward of `control` inside a `with` block by e^`log_scale`, per head."""
     with attention_hook.attach(control.net, _Scaling(log_scale)):
         yield
 

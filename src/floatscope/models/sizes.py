@@ -51,13 +51,13 @@ def positive_integer(value: Any, name: str) -> int:
 
 
 def require_numbers(fields: Mapping[str, Any], where: Path) -> dict[str, int]:
-    """Refuse sizes that are not positive whole numbers; return the sizes that are given."""
+    """Return the sizes among a config's fields as ints; refuse one that is no positive whole number."""
     sizes = {name: fields[name] for name in _SIZES if fields.get(name) is not None}
     return {name: positive_integer(value, f"{where}: {name}") for name, value in sizes.items()}
 
 
 def require_sound(config: PretrainedConfig, where: Path) -> None:
-    """Refuse sizes that are not numbers, or that cannot be divided into heads."""
+    """Refuse a config whose sizes are not whole numbers or cannot be divided into heads."""
     size = require_numbers({name: getattr(config, name, None) for name in _SIZES}, where)
     heads = size["num_attention_heads"]
     for name, parts in (

@@ -106,7 +106,7 @@ def read_generation(path: Path) -> Any:
 
 
 def read_json(file: Path) -> dict[str, Any]:
-    """Read a small JSON file of a checkpoint or an adapter."""
+    """Return the JSON object in a small file of a checkpoint or adapter; ModelError if it is unreadable."""
     try:
         return read_object(file, _JSON_LIMIT)
     except FileNotFoundError as error:
@@ -118,7 +118,7 @@ def read_json(file: Path) -> dict[str, Any]:
 
 
 def architecture(raw: dict[str, Any], path: Path) -> str | None:
-    """Return the first architecture that config.json names, or None."""
+    """Return the first architecture that config.json names, or None if it names none."""
     named = raw.get("architectures") or [None]
     if not isinstance(named, list) or not isinstance(named[0], str | None):
         raise ModelError(
@@ -146,7 +146,7 @@ def weight_files(path: Path) -> list[Path]:
 
 
 def require_safetensors(path: Path) -> None:
-    """Refuse weights that are not safetensors, by name or content, and an index that names outside files."""
+    """Refuse weights that are not safetensors by name and content, and an index with files elsewhere."""
     files = sorted(path.glob("*.safetensors"))
     pickles = sorted(p.name for p in [*path.glob("*.bin"), *path.glob("*.pt"), *path.glob("*.pth")])
     if not files and pickles:

@@ -121,7 +121,7 @@ class ModelSpec(ModelSettings):
 
     @property
     def text(self) -> str:
-        """The spec as one line, which parses to an equal spec; UsageError if that is impossible."""
+        """The spec as one line of text, which parses to an equal spec; UsageError if there is none."""
         pairs = [
             f"{key}={str(value).lower() if isinstance(value, bool) else value}"
             for key, value in self.settings.items()
@@ -177,7 +177,7 @@ def _value(setting: str, text: str) -> Any:
 
 
 def expected_of(setting: str, value: Any) -> str:
-    """Describe the values that a setting expects if this value is invalid; else return "".
+    """Return a description of the values that a setting expects, or "" if `value` is valid.
 
     The same rule applies to typed text, Python arguments and floatscope.json.
     """
@@ -195,7 +195,7 @@ def expected_of(setting: str, value: Any) -> str:
 
 
 def _require(values: Mapping[str, Any]) -> None:
-    """Refuse an invalid value, and name its field."""
+    """Raise UsageError, which names the field, if a value is invalid."""
     for field, value in values.items():
         if (value is not None or field == "where") and (expected := expected_of(field, value)):
             raise UsageError(f"model: {field} = {value!r:.120}", f"Give {expected}.")

@@ -60,7 +60,7 @@ def mask_id(
 
 
 def _warn_of_ordinary(mask: int, tokenizer: Any) -> None:
-    """Warn about a mask id that is an ordinary token: text that contains it would be read as masks."""
+    """Warn about a mask id that is an ordinary token, because text with this token is read as masks."""
     if tokenizer is None or mask in tokenizer.added_tokens_decoder:
         return
     token = tokenizer.convert_ids_to_tokens(mask)

@@ -73,7 +73,7 @@ def write(family: str, path: str | Path, shape: Shape | None = None, *, shards: 
 
 
 def _weights(name: str, config: dict[str, Any], s: Shape) -> dict[str, Tensor]:
-    """Draw random weights under the family's published key names."""
+    """Return random weights of the family's network, under the family's published key names."""
     kind = family_by_name(name)
     with torch.device("meta"):
         net = kind.network_class(kind.config(config))

@@ -19,7 +19,7 @@ from .family import Direction
 
 @dataclass(frozen=True, eq=False)
 class Visibility:
-    """The visibility of `keys` columns to `queries` rows; the first `padding[b]` columns are empty.
+    """Which of `keys` columns each of `queries` rows sees; prompt b's first `padding[b]` columns are empty.
 
     The rows are the last columns, unless `first` gives the column of the first row.
     """
@@ -153,7 +153,7 @@ class Visibility:
 
     @cached_property
     def mask(self) -> Bool[Tensor, "b 1 q k"] | None:
-        """Mask for SDPA; None if rows see every key, or every key up to their own position."""
+        """Mask for SDPA; None if no mask is needed: each row sees every key, or every key up to its own."""
         plain = not self.direction.in_blocks and self.first is None and self.reach is None
         if plain and not self.padded:
             return None
@@ -171,7 +171,7 @@ class Visibility:
 
     @property
     def matrix(self) -> Bool[Tensor, "b q k"]:
-        """The complete mask. A padding row sees itself, so that every row sees a key."""
+        """Whether each row sees each key. A padding row sees itself, so that every row sees a key."""
         keys = torch.arange(self.keys, device=self.padding.device)
         first, last = self.first_visible[:, :, None], self.last_visible[:, :, None]
         visible = (keys >= first) & (keys <= last)

@@ -30,12 +30,12 @@ _TAKEN = {
 
 
 def vocabulary_of(path: Path) -> Path | None:
-    """Return the vocabulary file of a checkpoint, or None."""
+    """Return the path of a checkpoint's vocab.txt or spiece.model; None if there is neither."""
     return next((path / name for name in (_WORDS, _PIECES) if (path / name).exists()), None)
 
 
 def read_tokenizer(file: Path, kind: str, settings: Mapping[str, dict[str, Any]]) -> Any:
-    """Build a tokenizer of transformers' class `kind`; `settings` holds the JSON files beside it, by name."""
+    """Build a tokenizer of transformers' class `kind`; `settings` has the objects of SETTINGS, by file."""
     if file.stat().st_size > _LIMIT:
         raise ModelError(f"{file} is larger than any {file.name}", _COPY)
     config = settings[SETTINGS[0]] | settings[SETTINGS[1]]

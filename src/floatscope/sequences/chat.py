@@ -26,7 +26,7 @@ def rendered(
     answer: bool = True,
     **arguments: Any,
 ) -> str:
-    """Render a chat as text.
+    """Return a chat as text, rendered with the tokenizer's chat template.
 
     Args:
         tokenizer (PreTrainedTokenizer): tokenizer whose chat template is applied.

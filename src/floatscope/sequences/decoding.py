@@ -14,7 +14,7 @@ ABSENT = -1  # a position that a causal or block model has not reached yet
 
 
 class Change(IntEnum):
-    """How a step changed a position."""
+    """The kind of change that a step makes at a position."""
 
     NONE = 0
     REVEAL = 1  # mask (or nothing yet) → token
@@ -72,5 +72,5 @@ class Decoding:
 
     @property
     def answer_ids(self) -> list[int]:
-        """Token ids of the final answer."""
+        """Token ids of the answer after the last step, masks included."""
         return [int(i) for i in self.canvas[-1, len(self.prompt.ids) :]]

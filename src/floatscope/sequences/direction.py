@@ -37,5 +37,5 @@ def current_block(first: int, stop: int, block: int, offset: int) -> int:
 
 
 def block_start(position: int, block: int, offset: int) -> int:
-    """Return the first position of the block that contains a position (negative in a shorter first block)."""
+    """Return the first position of the block that contains a position; negative in a shorter first block."""
     return (position + offset) // block * block - offset

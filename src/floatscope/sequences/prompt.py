@@ -236,7 +236,7 @@ def _tokenise(model: Vocabulary, prompt: Prompt) -> Encoded:
 
 
 def _require_text(part: Part) -> None:
-    """Refuse a lone surrogate: half a character, which neither a tokenizer nor a file can represent."""
+    """Refuse text with a lone surrogate (half a character), which no tokenizer or file can represent."""
     try:
         part.text.encode("utf-8")
     except UnicodeEncodeError as error:
@@ -248,7 +248,7 @@ def _require_text(part: Part) -> None:
 
 
 def _in_template(model: Vocabulary, parts: tuple[Part, ...]) -> tuple[str, tuple[Part, ...], str]:
-    """Return the template's text before a user message, the message as rendered, and the text after it."""
+    """Return the text that the template puts before a user message, the message's parts, and the text after."""
     message = {"role": "user", "content": _EDGE + _SENTINEL + _EDGE}
     chat = rendered(model.tokenizer, [message], model.name, **model.template_arguments)
     pieces = chat.split(_SENTINEL)
@@ -267,7 +267,7 @@ def _in_template(model: Vocabulary, parts: tuple[Part, ...]) -> tuple[str, tuple
 
 
 def _trimmed(parts: tuple[Part, ...], end: int, strip: Callable[[str], str]) -> tuple[Part, ...]:
-    """Strip white space at one end of the joined parts. Their text must not be all white space."""
+    """Return the parts without white space at one end of their joined text, which must have other text."""
     trimmed = list(parts)
     while not strip(trimmed[end].text):
         trimmed.pop(end)

@@ -107,7 +107,7 @@ def _require_no_other_file(config: Path) -> None:
 
 
 def _examine(raw: Any, name: str) -> bool:
-    """Refuse rules that can lengthen a text beyond the bound; return whether all rules have known types."""
+    """Refuse rules that can lengthen a text beyond GROWTH; return whether all rules have known types."""
     try:
         rules = [rule for part in _PARTS for rule in _rules(raw.get(part))]
         before = _product(raw, _PARTS[:3])
@@ -221,7 +221,7 @@ def _texts(raw: Any) -> list[str]:
 
 
 def _strings(content: Any) -> Iterator[str]:
-    """Yield the strings that the rules search for and the strings that they insert."""
+    """Yield the strings in a tokenizer's rules: patterns to search for, and text to insert."""
     if isinstance(content, dict):
         for key, value in content.items():
             if (

@@ -25,7 +25,7 @@ KINDS: dict[str, type | None] = {"zero": None, "mean": HeadMeans, "resample": He
 
 @dataclass(frozen=True)
 class AblateHeads(Intervention):
-    """Replace the output of chosen heads by zero, by its mean, or by rows of another prompt.
+    """Replace the output of chosen heads by zero, by the head's mean, or by rows of another prompt.
 
     Args:
         heads: pairs ((layer, head), …), at least one; negative numbers count from the end.
@@ -147,7 +147,7 @@ class _Active(ActiveIntervention):
         self.fills = Fills(spec, model)
 
     def same_forward(self, state: State) -> Hashable | None:
-        """Return None for "resample", whose draws depend on the prompts, else whether the step is ablated."""
+        """Return whether the step is ablated; None for "resample", whose draws depend on the prompts."""
         resampled = isinstance(self.fills.reference, HeadRows)
         return None if resampled else within(self.steps, state.step, "step")
 

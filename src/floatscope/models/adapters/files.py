@@ -80,7 +80,7 @@ def read(path: str | Path) -> Adapter:
 def write(
     path: str | Path, tensors: dict[str, Tensor], config: dict[str, Any], *, int8: bool = False
 ) -> Path:
-    """Write an adapter's directory, and read it back as a check.
+    """Write an adapter's directory, read it back as a check, and return its path.
 
     Args:
         tensors: under PEFT's names, with or without the prefix `base_model.model.`:
@@ -177,7 +177,7 @@ def _placed(name: str, path: Path) -> tuple[str, str]:
 
 
 def _require_whole(adapter: Adapter) -> None:
-    """Refuse an adapter with half a LoRA pair, or without a tensor that its config names."""
+    """Refuse an adapter that lacks A or B of a LoRA pair, or a tensor that its config names."""
     for module, parts in adapter.modules.items():
         for half, other in _TOGETHER:
             if (half in parts) != (other in parts):

@@ -248,7 +248,7 @@ def _require_text(part: Part) -> None:
 
 
 def _in_template(model: Vocabulary, parts: tuple[Part, ...]) -> tuple[str, tuple[Part, ...], str]:
-    """Return the text that the template puts before a user message, the message's parts, and the text after."""
+    """Return the template's text before a user message, the message's parts, and the text after them."""
     message = {"role": "user", "content": _EDGE + _SENTINEL + _EDGE}
     chat = rendered(model.tokenizer, [message], model.name, **model.template_arguments)
     pieces = chat.split(_SENTINEL)

@@ -35,7 +35,7 @@ FUNCTION_WORDS = frozenset(
 
 
 def token_class(text: str, token_id: int, region: str, model: Vocabulary) -> str:
-    """Return the class of one token. In template text, words have class "template", not "content"."""
+    """Return the class of one token. In template text, every word has the class "template"."""
     if token_id < 0:
         return "absent"
     if token_id == model.mask_id:

@@ -49,10 +49,11 @@ class Masking(Intervention):
         layers: layers in which to act, as a number, a slice or a sequence; all by default.
         heads: heads in which to act, in the same way; all by default.
         steps: steps at which to act, in the same way; all by default.
-        control: None (default) hides the chosen keys. "random" hides the same number of other keys, drawn
-            at random. "matched" hides, for each chosen key, the nearest key that is not chosen. "mass"
-            hides other keys, the strongest first, that together had the same share of the head's
-            attention in the first forward without a mask; all other keys if they had less.
+        control: None (default) hides the chosen keys. The control "random" hides the same number of other
+            keys, drawn at random. Control "matched" hides, for each chosen key, the nearest key that is
+            not chosen. Control "mass" hides other keys, the strongest first, that together had the same
+            share of the head's attention in the first forward without a mask (all other keys if they had
+            less).
         seed: seed of the control's draws, default 0.
     """
 

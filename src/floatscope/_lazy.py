@@ -38,7 +38,7 @@ def lazily(package: str, *defined: str) -> list[str]:
 
 
 def _missing(package: str, name: str, names: list[str]) -> AttributeError:
-    """Return an AttributeError that states where the name is defined, or which name was probably meant."""
+    """Return an AttributeError for an unknown name, with the place that defines it or the closest name."""
     text = f"module {package!r} has no attribute {name!r}"
     if name.startswith("_") or any(map(Path.exists, _files(f"{package}.{name}"))):
         return AttributeError(text)  # Python looks up the attribute before it imports a submodule
@@ -55,20 +55,20 @@ def _missing(package: str, name: str, names: list[str]) -> AttributeError:
 
 
 def _files(module: str) -> list[Path]:
-    """Return the two possible paths of a module."""
+    """Return the two possible files of a module: a package's `__init__.py` and a `.py` file."""
     root, *below = module.split(".")
     path = Path(str(sys.modules[root].__file__)).parent.joinpath(*below)
     return [path / "__init__.py", path.with_suffix(".py")]
 
 
 def parsed(module: str) -> ast.Module:
-    """Parse a module of this package without importing it."""
+    """Return the syntax tree of a module of Floatscope without importing the module."""
     init, file = _files(module)
     return ast.parse((init if init.exists() else file).read_text(encoding="utf-8"))
 
 
 def listed(module: str) -> Iterator[tuple[str, str, str]]:
-    """Yield each public name, the module that defines it, and its name in that module ("" for a module)."""
+    """Yield a package's public names: each name, its defining module, its name there ("" for a module)."""
     package = module if _files(module)[0].exists() else module.rpartition(".")[0]
     blocks = [node for node in parsed(module).body if isinstance(node, ast.If)]
     for node in (node for block in blocks for node in block.body):

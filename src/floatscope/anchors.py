@@ -1,4 +1,4 @@
-"""All anchor rules by name: `fs.anchors.ZScore(3)`. Defined in `stats/anchors.py`."""
+"""All anchor rules by name, such as `fs.anchors.ZScore(3)`. They are defined in `stats/anchors.py`."""
 
 from typing import TYPE_CHECKING
 

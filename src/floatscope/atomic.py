@@ -43,7 +43,7 @@ def unwritable(
 
 
 def write(path: Path, data: bytes) -> None:
-    """Write all bytes to the path, or leave the path unchanged."""
+    """Write the bytes to a file by renaming a complete copy; on failure the earlier file is unchanged."""
     with _write_temporary(path, data) as partial:
         os.replace(partial, path)
         if not _CAN_OPEN_DIRECTORIES:
@@ -57,7 +57,7 @@ def write(path: Path, data: bytes) -> None:
 
 
 def rehearse(path: Path) -> None:
-    """Check that `write` can write to a path, before the result is computed."""
+    """Check that `write` can write to a path, so that a long computation does not fail at its end."""
     make_folder(path.parent)
     with _write_temporary(path, b"\n"):
         pass
@@ -65,7 +65,7 @@ def rehearse(path: Path) -> None:
 
 @contextmanager
 def _write_temporary(path: Path, data: bytes) -> Iterator[Path]:
-    """Write the bytes under a temporary name that is never read, and remove that file afterwards."""
+    """Write the bytes to a temporary file beside the path, yield its path, and remove it afterwards."""
     partial = path.with_name(f".{path.name}.{os.getpid()}{_PARTIAL}")
     try:
         partial.unlink(missing_ok=True)
@@ -88,7 +88,7 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def sweep(folder: Path, name: str = "*") -> list[str]:
-    """Remove partly written copies, of one file or of all, that a killed run left; return their names."""
+    """Remove the partial files in a folder (all, or those of the file `name`), and return their names."""
     stale = sorted(path for path in folder.glob(f".{name}.*{_PARTIAL}") if path.is_file())
     for path in stale:
         path.unlink(missing_ok=True)
@@ -103,7 +103,7 @@ def is_partial(path: Path) -> bool:
 
 
 def make_folder(path: Path) -> Path:
-    """Make a directory and its parents; raise the error of `unwritable` on failure."""
+    """Make a directory and its parents, and return its path; raise RunError on failure."""
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -113,9 +113,9 @@ def make_folder(path: Path) -> Path:
 
 @contextmanager
 def placed(path: Path, require_free: Callable[[], None]) -> Iterator[Path]:
-    """Yield an empty directory, and rename it to the path at the end. After an error it is removed.
+    """Yield an empty temporary directory, and rename it to the path at the end, or remove it on an error.
 
-    Anything at the path is replaced unless `require_free` raises.
+    An earlier file or directory at the path is replaced unless `require_free` raises.
     """
     with folder_beside(path) as partial:
         yield partial
@@ -129,7 +129,7 @@ def placed(path: Path, require_free: Callable[[], None]) -> Iterator[Path]:
 
 @contextmanager
 def folder_beside(path: Path) -> Iterator[Path]:
-    """Yield an empty directory next to the path, locked until the end, and remove it unless it was moved."""
+    """Yield an empty, locked directory beside the path; afterwards remove it unless it was renamed."""
     path.parent.mkdir(parents=True, exist_ok=True)
 
     def make() -> Path:
@@ -146,7 +146,7 @@ def folder_beside(path: Path) -> Iterator[Path]:
 
 
 def _place(partial: Path, path: Path, require_free: Callable[[], None]) -> None:
-    """Rename a directory to the path; call `require_free` before each attempt."""
+    """Rename a directory to the path; call `require_free` before anything at the path is replaced."""
     old: Path | None = None
     try:
         for _ in range(_ATTEMPTS):
@@ -169,7 +169,7 @@ def _place(partial: Path, path: Path, require_free: Callable[[], None]) -> None:
 
 
 def leftovers(path: Path) -> list[Path]:
-    """List leftover directories of Floatscope beside a path that contain only files of a zarr group."""
+    """List temporary directories that `placed` left beside a path and that contain only a zarr group."""
     pattern = re.compile(rf"\.{re.escape(path.name)}\.\d+(-[0-9a-f]{{8}})?\.(partial|old)")
     folders = (folder for folder in sorted(path.parent.iterdir()) if pattern.fullmatch(folder.name))
     return [folder for folder in folders if not folder.is_symlink() and _is_group(folder)]
@@ -190,9 +190,10 @@ def _neighbour(path: Path, ending: str) -> Path:
 
 
 def make_locked(make: Callable[[], Path]) -> tuple[Path, int | None]:
-    """Make a directory and lock it until its handle is released or the process ends.
+    """Make and lock a directory; return its path and the handle of the lock.
 
-    The handle is None on systems without locks for directories.
+    The lock lasts until the handle is released or the process ends. The handle is None on systems without
+    locks for directories.
     """
     if not _CAN_OPEN_DIRECTORIES:
         return make(), None
@@ -207,13 +208,13 @@ def make_locked(make: Callable[[], Path]) -> tuple[Path, int | None]:
 
 
 def release(handle: int | None) -> None:
-    """Release the lock of a directory."""
+    """Release the lock of a directory by its handle from `make_locked`; do nothing for None."""
     if handle is not None:
         os.close(handle)
 
 
 def remove_unlocked(folder: Path, may_remove: Callable[[int], bool]) -> None:
-    """Remove a directory whose owner has ended, if `may_remove` accepts its open handle; follow no links."""
+    """Remove a directory if `may_remove` accepts its open handle and no process has locked it."""
     if (handle := _opened(folder)) is None:
         return
     try:
@@ -231,7 +232,7 @@ def _opened(folder: Path) -> int | None:
 
 
 def _locked(handle: int, folder: Path) -> bool | None:
-    """Lock a directory; False if another process has locked it, None without locks in the file system."""
+    """Lock a directory and return True; False if it is locked or was removed, None if locks do not work."""
     try:
         if not lock_descriptor(handle, blocking=False):
             return False

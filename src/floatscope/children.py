@@ -33,7 +33,7 @@ OnEnd = Callable[[], None]
 
 
 class Child:
-    """A function that runs in another process or thread, with a pipe to it.
+    """Base of functions that run in another process or thread and exchange messages through a pipe.
 
     One thread reads the pipe and another writes to it, so neither a full pipe nor a partial message
     blocks the caller. `on_message` and `on_end` of `start` are called in the reading thread.
@@ -44,11 +44,11 @@ class Child:
         self._reader: threading.Thread | None = None
 
     def start(self, on_message: OnMessage, on_end: OnEnd) -> None:
-        """Start the function; call `on_end` when its end of the pipe is closed."""
+        """Start the function; call `on_message` with each of its messages, `on_end` when its pipe closes."""
         raise NotImplementedError
 
     def start_in_thread(self, on_message: OnMessage, on_end: OnEnd) -> None:
-        """Start the function in a thread, as a start may take seconds; a failed start counts as an end."""
+        """Call `start` in a thread, because it may take seconds; if it fails, call `on_end`."""
 
         def start() -> None:
             try:
@@ -63,11 +63,11 @@ class Child:
         self._outbox.put(message)
 
     def wait(self) -> int | None:
-        """Return the exit code of a process that is ending; None for a thread, or if it does not end."""
+        """Wait for a process that is ending; return its exit code, None for a thread or after a timeout."""
         return None
 
     def kill(self) -> int | None:
-        """End a process at once and return its exit code. A thread ends by itself."""
+        """Kill a process and return its exit code; do nothing and return None for a thread."""
         return None
 
     def _exchange(self, pipe: Connection, on_message: OnMessage, on_end: OnEnd) -> None:
@@ -124,7 +124,7 @@ class ChildProcess(Child):
         self.process: BaseProcess | None = None
 
     def start(self, on_message: OnMessage, on_end: OnEnd) -> None:
-        """Start the process and wait until it is running."""
+        """Start the process and the threads of its pipe; kill it if `kill` was called in the meantime."""
         context = _start_context(self._preload)
         pipe, child_pipe = context.Pipe()
         # Children of a server inherit the environment in which the server was started.
@@ -147,14 +147,14 @@ class ChildProcess(Child):
             self.kill()
 
     def wait(self) -> int | None:
-        """Wait up to ten seconds for the process to end, and return its exit code."""
+        """Wait up to ten seconds for the process to end; return its exit code, or None if it has none."""
         if self.process is None:
             return None
         self.process.join(_DYING_SECONDS)
         return self.process.exitcode
 
     def kill(self) -> int | None:
-        """Kill the process and return its exit code. If it is being started, kill it once it has started."""
+        """Kill the process and return its exit code; if it is still being started, kill it afterwards."""
         self._killed = True
         if self.process is not None:
             self.process.kill()
@@ -171,7 +171,7 @@ class ChildProcess(Child):
 
 
 class ChildThread(Child):
-    """A function in a thread of this process; a hung thread cannot be ended.
+    """A function that runs in a thread of this process. A hung thread cannot be ended.
 
     Args:
         target (callable): called as `target(pipe, *arguments)`; it closes the pipe when it ends.
@@ -183,7 +183,7 @@ class ChildThread(Child):
         self._target, self._arguments = target, arguments
 
     def start(self, on_message: OnMessage, on_end: OnEnd) -> None:
-        """Start the thread."""
+        """Start the function in a new thread, with one thread to read its pipe and one to write."""
         pipe, child_pipe = Pipe()
         arguments = (child_pipe, *self._arguments)
         threading.Thread(target=self._target, args=arguments, daemon=True).start()
@@ -191,10 +191,11 @@ class ChildThread(Child):
 
 
 class LineProcess:
-    """A module in its own interpreter, which answers each input line with a line.
+    """A module that runs in its own interpreter and answers each input line with one output line.
 
     The interpreter is started for the first line, and again after it has ended. It does not import the
-    main module, and ends when its input is closed. A forked process starts its own interpreter.
+    main module of this process, and it ends when its input is closed. After a fork, the forked process
+    starts an interpreter of its own.
 
     Args:
         module (str): name of the module, run as `python -m module`.
@@ -257,9 +258,10 @@ class LineProcess:
 
 
 def _start_context(preload: str) -> Any:
-    """Choose the start method of a child process.
+    """Return the multiprocessing context: a fork server if `preload` is given, else new interpreters.
 
-    A process that has initialised CUDA cannot be forked.
+    The fork server is used only on Linux without an NVIDIA GPU, because a process that has initialised
+    CUDA cannot be forked.
     """
     if sys.platform != "linux" or not preload or _NVIDIA.exists():
         return get_context("spawn")
@@ -285,7 +287,7 @@ def _safe_path() -> Iterator[None]:
 
 @contextmanager
 def _blocked_interrupts() -> Iterator[None]:
-    """Block SIGINT in this thread; processes and threads started inside the block inherit the setting."""
+    """Block SIGINT in this thread, and in the processes and threads that are started inside the block."""
     if not hasattr(signal, "pthread_sigmask"):  # Windows
         yield
         return
@@ -302,7 +304,7 @@ def _run(
     arguments: tuple[Any, ...],
     environment: dict[str, str],
 ) -> None:
-    """Run the target in the child."""
+    """Run `target` in the child process, with the given environment and without interrupts (Ctrl-C)."""
     if hasattr(signal, "pthread_sigmask"):
         # a child of the server does not inherit the blocked signal
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
@@ -315,7 +317,7 @@ def _run(
 
 
 def _die_with_parent() -> None:
-    """Make the kernel kill this process when its parent ends for any reason."""
+    """Wait until the parent process ends for any reason, then exit this process at once with code 1."""
     parent = parent_process()
     if parent is not None:
         parent.join()

@@ -10,7 +10,7 @@ from difflib import get_close_matches
 
 
 class FloatscopeError(Exception):
-    """Base of all errors that a user can act on.
+    """Base class of the errors that a user can cause and repair.
 
     Args:
         problem: what is wrong, and what was expected instead.
@@ -25,31 +25,31 @@ class FloatscopeError(Exception):
 
 
 class UsageError(FloatscopeError, ValueError):
-    """A prompt, a sampler or an option that cannot work."""
+    """Raised for an invalid prompt, sampler, option or other argument."""
 
     exit_code = 2
 
 
 class ModelError(FloatscopeError):
-    """A checkpoint that cannot be loaded, or that fails its self-check."""
+    """Raised if a checkpoint cannot be loaded or fails its self-check."""
 
     exit_code = 3
 
 
 class TraceError(FloatscopeError):
-    """A trace that cannot be written or read."""
+    """Raised if a trace cannot be written or read."""
 
     exit_code = 4
 
 
 class CaptureError(FloatscopeError):
-    """A forward in which the number of attention calls differs from the number of layers."""
+    """Raised if the number of attention calls in a forward differs from the number of layers."""
 
     exit_code = 5
 
 
 class RunError(FloatscopeError):
-    """A run that cannot start, write or continue. Finished work is kept."""
+    """Raised if a run cannot start, write its results or continue. Finished work is kept."""
 
     exit_code = 6
 
@@ -68,11 +68,11 @@ def did_you_mean(name: str, names: Iterable[str], spell: Callable[[str], str] = 
 
 
 class OutOfMemory(RunError, MemoryError):
-    """A model or a trace that exceeds the memory of this machine."""
+    """Raised if a model or a trace needs more memory than the machine has."""
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Tell whether an error reports a lack of memory; torch has no exception class for that on a CPU."""
+    """Tell whether an error reports a lack of memory, by its class or (torch on a CPU) by its message."""
     words = str(error).lower()
     return (
         isinstance(error, MemoryError)
@@ -86,7 +86,7 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 @contextmanager
 def enough_memory() -> Iterator[None]:
-    """Turn an out-of-memory error of the CPU into OutOfMemory, with a remedy; pass through a GPU's error."""
+    """Convert an out-of-memory error of a CPU to OutOfMemory, with a remedy; re-raise a GPU's unchanged."""
     try:
         yield
     except (MemoryError, RuntimeError) as error:
@@ -103,7 +103,7 @@ def enough_memory() -> Iterator[None]:
 
 @contextmanager
 def foreign(kind: type[FloatscopeError], problem: str, remedy: str) -> Iterator[None]:
-    """Turn any exception of a library that reads untrusted files into an error of class `kind`.
+    """Convert any exception of a library that reads untrusted files to an error of class `kind`.
 
     Such libraries do not document their exceptions, and libraries written in Rust may panic, which raises
     no subclass of Exception. Interrupts of this process (Ctrl-C) pass through.

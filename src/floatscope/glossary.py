@@ -26,7 +26,7 @@ class Term(TypedDict):
 
 
 def load_glossary() -> dict[str, Term]:
-    """Return every term with its entry, in alphabetical order."""
+    """Return the entry of every term in the glossary, by term, in alphabetical order."""
     text = files(__package__).joinpath("glossary.json").read_text(encoding="utf-8")
     terms: dict[str, Term] = json.loads(text)
     return terms

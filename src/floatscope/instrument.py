@@ -41,7 +41,7 @@ class DecodeKeywords(TypedDict, total=False):
 
 
 class Keywords(DecodeKeywords, TraceKeywords, total=False):
-    """Options of `trace`, documented there."""
+    """Keyword options of `trace`, documented in its docstring."""
 
     to: str | Path | Sequence[str | Path] | None
 
@@ -56,7 +56,7 @@ class Model(models.Model):
         family (Family): architecture family that the checkpoint belongs to.
         direction (Direction): which keys a query sees: causal, bidirectional, block-causal or
             active-block.
-        block: block length in tokens of a model that decodes in blocks, else None.
+        block: block length in tokens of a model that was trained with blocks; None for any other model.
         shift: 1 if row i predicts position i + 1 (right-shifted logits), 0 if it predicts position i.
         mask_id: token id of the mask, or None for a causal model.
         end_ids: token ids that end a text; the first is the end-of-sequence token.
@@ -234,10 +234,10 @@ class Model(models.Model):
     def pattern(
         self, trace: Trace, *, step: int, layer: Choice = None, head: Choice = None
     ) -> xr.DataArray:
-        """Compute the attention matrix A_ij of chosen heads at one step of a trace.
+        """Compute the attention matrix A_ij (query i, key j) of chosen heads at one step of a trace.
 
-        Runs one forward over the step's canvas, without a cache; for a cached decoding the rows are the
-        same. Works only with the model that made the trace, without interventions.
+        Runs one forward over the step's canvas without a cache; the rows equal those of a decoding with an
+        exact cache. Works only with the model that made the trace, without interventions.
 
         Args:
             trace: a trace made by this model.
@@ -277,7 +277,7 @@ class Model(models.Model):
             dtype: "float32", "float16" or "bfloat16"; "auto" (default) is the model's own.
 
         Returns:
-            The store, opened.
+            The opened store.
         """
         path = Path(out)
         with enough_memory(), models.attention_hook.lock_network(self.net):
@@ -346,7 +346,7 @@ def _require_options(
 
 @dataclass(frozen=True)
 class _Job:
-    """Prompts, a sampler and a batch size."""
+    """The work of one call: encoded prompts, sampler, batch size and progress callback."""
 
     encoded: list[Encoded]
     sampler: AnySampler
@@ -356,7 +356,7 @@ class _Job:
     steps: int  # at most
 
     def batches(self) -> Iterator[tuple[list[Encoded], Progress]]:
-        """Yield each batch of prompts with its progress callback."""
+        """Yield each batch of prompts with a callback that adds its steps to those of earlier batches."""
         starts = range(0, len(self.encoded), self.batch_size)
         total = len(starts) * self.steps
         for number, start in enumerate(starts):
@@ -370,7 +370,7 @@ class _Job:
 
 
 def _paths(to: str | Path | Sequence[str | Path], n: int, several: bool) -> list[Path]:
-    """Return the path of each prompt's trace."""
+    """Return one path per prompt from the argument `to`, or raise UsageError if it does not fit."""
     if several:
         paths = [] if isinstance(to, str | Path) else [Path(path) for path in to]
         if len(paths) != n or len(set(paths)) != n:

@@ -25,7 +25,7 @@ GROUP = "floatscope"  # group of entry points
 
 
 class Registry(Mapping[str, V], Generic[V]):
-    """Objects of one kind by the name that a user types, in display order."""
+    """The objects of one kind, by the names that users type, in display order."""
 
     def __init__(
         self, kind: str, library: str, make: Callable[[Any], V] = lambda value: value
@@ -42,15 +42,15 @@ class Registry(Mapping[str, V], Generic[V]):
     def offer(
         self, package: str, attributes: Iterable[str], called: Mapping[str, str] | None = None
     ) -> None:
-        """Register attributes of a package.
+        """Register built-in objects by package and attribute name, without importing them.
 
-        `called` maps an attribute to its registered name if the two differ.
+        Each is registered under its attribute name in dashed form, or under its name in `called`.
         """
         for attribute in attributes:
             self._builtin[(called or {}).get(attribute) or dashed(attribute)] = package, attribute
 
     def add(self, value: Any) -> None:
-        """Add a user's object. It may replace a user's earlier object of that name, but no built-in one."""
+        """Add a user's object. It may replace an earlier user object of this name, but not a built-in one."""
         import_module(self._library)  # so that all built-in names are known
         name = getattr(value, "name", None)
         name = name.lower() if isinstance(name, str) else dashed(value.__name__)
@@ -62,7 +62,7 @@ class Registry(Mapping[str, V], Generic[V]):
 
     @property
     def builtin(self) -> list[str]:
-        """The built-in names, without those added by users or installed packages."""
+        """Names of the built-in objects, without names added by users or installed packages."""
         import_module(self._library)
         return list(self._builtin)
 
@@ -72,7 +72,7 @@ class Registry(Mapping[str, V], Generic[V]):
         return self[name]
 
     def require(self, name: str) -> None:
-        """Raise UsageError for an unknown name, without importing anything."""
+        """Raise UsageError for an unknown name, without importing the object of a known name."""
         if name not in self:
             remedy = f"{did_you_mean(name, self)} There are: {', '.join(self)}.".strip()
             raise UsageError(f"no {self.kind} {name!r:.80}", remedy)
@@ -95,7 +95,7 @@ class Registry(Mapping[str, V], Generic[V]):
         return len([*iter(self)])
 
     def home(self, name: str) -> tuple[str, str] | None:
-        """Return the package and attribute of a built-in name, without importing it."""
+        """Return the package and attribute of a built-in object, not imported; None for other names."""
         import_module(self._library)
         return self._builtin.get(name)
 
@@ -129,7 +129,7 @@ def dashed(name: str) -> str:
 
 
 def described(spec: Any, always: tuple[str, ...] = ()) -> str:
-    """Format a dataclass as a Python call: the fields in `always` and those that are not the default."""
+    """Format a dataclass as a Python call, with the fields in `always` and all that are not the default."""
     arguments = [
         f"{f.name}={getattr(spec, f.name)!r}"
         for f in fields(spec)
@@ -172,7 +172,7 @@ def register(extension: T) -> T:
 
 
 def placed(where: str) -> str:
-    """Return a plugin's name in a form that other processes can import: a file as its absolute path."""
+    """Return a plugin's name in a form that other processes can import: a `.py` file as absolute path."""
     path = Path(where).expanduser()
     return str(path.resolve()) if path.suffix == ".py" else where
 
@@ -208,7 +208,7 @@ _points = iter(entry_points(group=GROUP))
 
 
 def _installed() -> None:
-    """Import the plugins of installed packages; warn about plugins that fail, and continue."""
+    """Import the plugins of installed packages; for a plugin that fails, warn and continue."""
     for point in _points:
         try:
             point.load()

@@ -1,4 +1,4 @@
-"""All samplers by name: `fs.samplers.Margin(length=32)`. Defined in `decode/samplers`."""
+"""All samplers by name, such as `fs.samplers.Margin(length=32)`. They are defined in `decode/samplers`."""
 
 from typing import TYPE_CHECKING
 

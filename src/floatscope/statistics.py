@@ -54,17 +54,17 @@ class Array:
 
     @property
     def by_position(self) -> bool:
-        """Whether the last dimension is positions, whose number may grow in later steps."""
+        """Whether the last dimension is a position (key or query), whose size may grow in later steps."""
         return self.dims[-1] in ("key", "query")
 
     @property
     def layer_axis(self) -> int:
-        """Index of the layer dimension, counting the batch dimension."""
+        """Index of the layer dimension in a tensor whose dimension 0 is the batch."""
         return 1 + self.dims.index("layer")
 
     @property
     def head_axis(self) -> int | None:
-        """Index of the head dimension in one layer's tensor (batch first); None without heads."""
+        """Index of the head dimension in one layer's tensor (batch first); None if it has no heads."""
         dims = [dim for dim in self.dims if dim != "layer"]
         return 1 + dims.index("head") if "head" in dims else None
 
@@ -106,7 +106,7 @@ class Table(Registry[Statistic]):
         self.version = 0  # number of times that statistics were added or removed
 
     def add(self, statistic: Statistic) -> None:
-        """Add a user's statistic. It may replace a user's earlier one of that name, but no built-in one."""
+        """Add a user's statistic. It may replace the user's earlier one of this name, not a built-in one."""
         if statistic.compute is None:
             raise UsageError(
                 f"statistic {statistic.name!r} has no function", "Give compute=f(view, call)."
@@ -130,7 +130,7 @@ class Table(Registry[Statistic]):
 
     @property
     def builtin(self) -> list[str]:
-        """The built-in statistics, without those added by users."""
+        """Names of the built-in statistics, without those added by users."""
         return [name for name, row in self._rows.items() if row.compute is None]
 
     def remove(self, name: str) -> None:
@@ -139,12 +139,12 @@ class Table(Registry[Statistic]):
         self.version += 1
 
     def arrays(self, keep: Iterable[str] | None = None) -> dict[str, Array]:
-        """Return the arrays of these statistics by name; of all statistics by default."""
+        """Return the arrays of the statistics named in `keep` (default: all), by array name."""
         rows = self._rows.values() if keep is None else [self._rows[name] for name in keep]
         return {array.name: array for row in rows for array in row.arrays}
 
     def keep_of(self, array: str) -> str:
-        """Return the name that `keep=` needs for this array of a trace."""
+        """Return the statistic to name in `keep=` for this array, or the array's name if none has it."""
         matches = (
             row.name
             for row in self._rows.values()

@@ -26,7 +26,7 @@ RATIO, FREE = 200, 512 << 20
 
 
 class Unreadable(ValueError):
-    """A file that cannot be read: the problem, its remedy, and the line, counted from 1."""
+    """Raised for a file that cannot be read, with the problem, its remedy and the line number, from 1."""
 
     def __init__(self, problem: str, remedy: str = "Copy it again.", line: int = 1) -> None:
         super().__init__(problem)
@@ -34,7 +34,7 @@ class Unreadable(ValueError):
 
 
 class DuplicateField(dict[str, Any]):
-    """A JSON object with a repeated field."""
+    """A JSON object in which the field named `field` is repeated."""
 
     field = ""
 
@@ -47,7 +47,7 @@ _READING = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 
 
 @contextmanager
 def opened(path: Path | str) -> Iterator[BufferedReader]:
-    """Open a regular file for reading. Raises FileNotFoundError, or Unreadable for any other fault."""
+    """Open a regular file to read bytes; raise FileNotFoundError, or Unreadable for any other fault."""
     try:
         handle = os.open(path, _READING)
         with os.fdopen(handle, "rb") as file:
@@ -63,7 +63,7 @@ def opened(path: Path | str) -> Iterator[BufferedReader]:
 
 
 def read_bytes(path: Path | str, limit: int = LIMIT) -> bytes:
-    """Read a regular file of at most `limit` bytes."""
+    """Return the bytes of a regular file; raise Unreadable if it has more than `limit` bytes."""
     with opened(path) as file:
         # A file may grow while it is read, and `read` allocates the requested size at once.
         size = os.fstat(file.fileno()).st_size
@@ -77,7 +77,7 @@ def read_bytes(path: Path | str, limit: int = LIMIT) -> bytes:
 
 
 def read_lines(path: Path | str, limit: int = 1 << 20) -> Iterator[bytes]:
-    """Read a regular file line by line; skip lines of more than `limit` bytes."""
+    """Yield the lines of a regular file, with their newlines; skip lines of more than `limit` bytes."""
     with opened(path) as file:
         while line := file.readline(limit):
             if len(line) < limit or line.endswith(b"\n"):
@@ -88,7 +88,7 @@ def read_lines(path: Path | str, limit: int = 1 << 20) -> Iterator[bytes]:
 
 
 def open_to_append(path: Path | str) -> FileIO:
-    """Open or create a regular file in a directory that others can write to; OSError for any other file.
+    """Open a regular file for appending, or create it, where others can write; OSError for other files.
 
     Links are not followed: a link with the name of a log could point to any file of the user.
     """
@@ -114,12 +114,12 @@ def append(path: Path | str, line: bytes) -> None:
 
 
 def read_object(path: Path | str, limit: int = LIMIT) -> dict[str, Any]:
-    """Read a file that contains one JSON object."""
+    """Return the JSON object in a file of at most `limit` bytes."""
     return parse_object(read_bytes(path, limit))
 
 
 def exists(path: Path | str) -> bool:
-    """Return whether the path exists; False if the text is not a valid path."""
+    """Tell whether a path exists; False if the text is not a valid path."""
     try:
         return Path(path).expanduser().exists()
     except (OSError, ValueError, RuntimeError):  # RuntimeError: ~ with an unknown user
@@ -127,7 +127,7 @@ def exists(path: Path | str) -> bool:
 
 
 def encodable(text: str) -> str:
-    """Escape characters that UTF-8 cannot encode, such as undecodable bytes of a file name."""
+    """Return the text with escapes for what UTF-8 cannot encode, such as undecodable file name bytes."""
     return text.encode("utf-8", "backslashreplace").decode()
 
 
@@ -135,7 +135,7 @@ def encodable(text: str) -> str:
 
 
 def parse(raw: bytes) -> Any:
-    """Parse JSON, or raise Unreadable. Call `check` before using the result."""
+    """Parse UTF-8 encoded JSON, or raise Unreadable. The caller must `check` the result before its use."""
     try:
         return json.loads(raw.decode("utf-8"), object_pairs_hook=_object)
     except UnicodeDecodeError as error:
@@ -156,7 +156,7 @@ def parse(raw: bytes) -> Any:
 
 
 def parse_object(raw: bytes) -> dict[str, Any]:
-    """Parse one JSON object, no deeper than DEPTH."""
+    """Parse one JSON object whose values are nested at most DEPTH levels deep."""
     data = parse(raw)
     if not isinstance(data, dict):
         raise Unreadable(f"holds a {type(data).__name__}: expected a JSON object")
@@ -190,7 +190,7 @@ def require_modest(data: Any, size: int) -> None:
 
 
 def require_fields(data: Mapping[str, Any], types: Mapping[str, type | tuple[type, ...]]) -> None:
-    """Refuse an object if one of these fields is missing or has another type; a dot separates levels."""
+    """Refuse an object unless each field in `types` exists with its type; dots in names separate levels."""
     for name, expected in types.items():
         value: Any = data
         for part in name.split("."):
@@ -202,7 +202,7 @@ def require_fields(data: Mapping[str, Any], types: Mapping[str, type | tuple[typ
 
 
 def texts(data: Mapping[str, Any], name: str) -> dict[str, str]:
-    """Return a field that maps names to texts; empty if it is missing."""
+    """Return the field `name`, which must map names to texts; an empty dict if the field is missing."""
     mapping = data.get(name, {})
     if not isinstance(mapping, dict) or not all(
         isinstance(value, str) for value in mapping.values()
@@ -221,7 +221,7 @@ _NAMES = {
 
 
 def require_ratio(declared: int, stored: int) -> None:
-    """Refuse arrays that are implausibly large for files of `stored` bytes."""
+    """Refuse arrays of `declared` bytes if that is implausibly large for files of `stored` bytes."""
     if declared > FREE + RATIO * stored:
         raise Unreadable(
             f"declares arrays of {declared / 1e6:,.0f} MB in files of {stored / 1e6:,.3g} MB"

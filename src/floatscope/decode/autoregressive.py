@@ -25,7 +25,7 @@ def continue_text(
     watcher: Watcher,
     progress: Progress,
 ) -> list[Decoding]:
-    """Continue each prompt of a batch until all have ended.
+    """Continue each prompt of a batch until all have ended; return one Decoding per prompt, in order.
 
     Prompts that have ended stay in the batch; their further tokens are ignored.
     """
@@ -41,9 +41,9 @@ def continue_text(
     check_ends = sampler.stop_at_eos and bool(model.end_ids)
 
     def note(token: PendingCopy | None) -> bool:
-        """Record which prompts end with this token, and return whether all have ended.
+        """Record which prompts end with their latest token, and return whether all have ended.
 
-        Waits for the device only if end tokens can stop the decoding.
+        With a token, this waits for the device. Without one (None), only the length ends a prompt.
         """
         for b, chosen in enumerate([-1] * len(ended) if token is None else token.wait().tolist()):
             if not ended[b]:
@@ -109,7 +109,7 @@ def continue_text(
 
 
 def _next(model: Model, before: State | None, room: int | None, size: int) -> Visibility | None:
-    """Return the visibility extended by one row; None for the first forward."""
+    """Return the visibility of the next forward, which has one new row; None before the first forward."""
     if before is None:
         return None
     visible = model.visibility(1, size, before.visible.padding, room=room)

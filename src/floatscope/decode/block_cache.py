@@ -18,7 +18,7 @@ from .state import State, Watcher
 
 
 class BlockCache:
-    """The stored columns 0 … length − 1 of the prompts that are still being decoded."""
+    """A cache of the columns 0 … length − 1 of the prompts that are still being decoded."""
 
     def __init__(self, model: Model, watcher: Watcher, prompts: int, max_columns: int) -> None:
         self.model, self.forwards = model, CachedForwards(model, watcher, max_columns)
@@ -42,7 +42,10 @@ class BlockCache:
     def predict(
         self, state: State, start: int, stop: int, final: int, to_come: int
     ) -> Float[Tensor, "b w v"]:
-        """Return the logits for positions start … stop − 1, then store the first `final` columns."""
+        """Return the logits for positions start … stop − 1, and keep the first `final` columns in the cache.
+
+        `to_come` is the number of forwards of this kind that are left, including this one.
+        """
         visible, device = state.visible, state.canvas.device
         rows = torch.arange(start, stop, device=device) - self.model.shift - visible.first_row
         ids = state.canvas[:, visible.rows]

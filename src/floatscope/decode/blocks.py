@@ -15,7 +15,7 @@ from .samplers.base import Sampler
 
 
 class Span(NamedTuple):
-    """One block, in positions of prompt and answer. Its first positions may belong to the prompt."""
+    """One block, in positions counted over prompt and answer; it may begin inside the prompt."""
 
     start: int  # where the block begins
     first: int  # first position that is decided
@@ -27,12 +27,12 @@ class Span(NamedTuple):
         return self.stop - self.first
 
     def moved(self, by: int) -> "Span":
-        """Shift all positions by `by`."""
+        """Return the block with all positions shifted by `by`."""
         return Span(self.start + by, self.first + by, self.stop + by)
 
 
 def spans(model: ModelFacts, sampler: Sampler, prompt: int) -> list[Span]:
-    """List the blocks of an answer after a prompt of `prompt` tokens. The last block ends with the answer."""
+    """Return the blocks of an answer after a prompt of `prompt` tokens; the last ends with the answer."""
     end = prompt + sampler.length
     if model.block is None:
         width = sampler.length // sampler.n_blocks
@@ -45,7 +45,7 @@ def spans(model: ModelFacts, sampler: Sampler, prompt: int) -> list[Span]:
 
 
 def divided(sampler: Sampler, blocks: Sequence[Span]) -> list[int]:
-    """Divide the sampler's steps over the blocks in proportion to their width, remainders to the first."""
+    """Return the number of steps of each block, in proportion to its width; earlier blocks round up."""
     steps, places = sampler.n_steps, sum(block.width for block in blocks)
     if steps < len(blocks):
         raise UsageError(
@@ -62,7 +62,7 @@ def divided(sampler: Sampler, blocks: Sequence[Span]) -> list[int]:
 
 
 def max_steps(model: ModelFacts, sampler: Sampler | Autoregressive) -> int:
-    """Return the largest number of steps that a decoding can take."""
+    """Return the largest number of steps that a decoding of any prompt can take."""
     if isinstance(sampler, Autoregressive):
         return sampler.n_steps
     width = model.block or sampler.block_length

@@ -1,8 +1,9 @@
-"""A diffusion model's lower bound on ln p(target | context): E over masks of (L / masked) · Σ ln p(masked).
+"""Compute a diffusion model's lower bound on ln p(target | context).
 
-As in LLaDA's evaluation (2502.09992, algorithm 3), the number of masked positions is uniform on 1 … L,
-and the positions are drawn given that number. If all 2^L − 1 masks fit into the budget, each is evaluated
-once and the bound is exact. Call it through `likelihood`.
+For a target of L tokens, the bound is the expected value over masks of (L / m) · Σ ln p(masked token),
+where m is the number of masked tokens. As in LLaDA's evaluation (2502.09992, algorithm 3), m is uniform
+on 1 … L, and m positions are drawn at random. If there are no more masks (2^L − 1) than samples, each
+mask is evaluated once and the bound is exact. Users call this module through `likelihood`.
 """
 
 import math
@@ -24,7 +25,7 @@ def bound(
     batch_size: int,
     generator: torch.Generator,
 ) -> tuple[float, float]:
-    """Compute the bound and its standard error, which is 0 if every mask was evaluated."""
+    """Return the bound in nats and its standard error, which is 0 if every mask was evaluated."""
     size = len(target)
     exhaustive = 2**size - 1 <= samples
     masks = every_mask(size) if exhaustive else drawn_masks(size, samples, generator)
@@ -46,13 +47,13 @@ def bound(
 
 
 def every_mask(size: int) -> Bool[Tensor, "n w"]:
-    """Return all non-empty masks of `size` positions."""
+    """Return all 2^size − 1 non-empty masks of `size` positions."""
     numbers = torch.arange(1, 2**size)
     return (numbers[:, None] >> torch.arange(size)) % 2 == 1
 
 
 def drawn_masks(size: int, samples: int, generator: torch.Generator) -> Bool[Tensor, "n w"]:
-    """Draw masks whose number of positions cycles evenly over 1 … size from a random start, as in LLaDA."""
+    """Draw random masks whose sizes run evenly through 1 … size from a random start, as in LLaDA's code."""
     start = int(torch.randint(size, (), generator=generator))
     steps = torch.arange(samples) * size // samples
     count = (start + steps) % size + 1
@@ -63,9 +64,9 @@ def drawn_masks(size: int, samples: int, generator: torch.Generator) -> Bool[Ten
 def _estimate(
     score: Float[Tensor, " n"], count: Int[Tensor, " n"], size: int
 ) -> tuple[float, float]:
-    """Return mean and standard error, stratified by the number of masked positions where possible.
+    """Return the mean of the scores and its standard error, stratified by number of masked positions.
 
-    Strata are used if each number of masked positions was drawn at least twice.
+    Strata are not used unless each number of masked positions was drawn at least twice.
     """
     strata = [score[count == c] for c in range(1, size + 1)]
     if min(map(len, strata)) < 2:

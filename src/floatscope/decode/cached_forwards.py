@@ -22,7 +22,7 @@ from .state import State, Watcher
 
 
 class CachedForwards:
-    """The forwards of a decoding over stored columns 0 … `columns` − 1, which no longer change."""
+    """The forwards of a decoding whose columns 0 … `columns` − 1 are final and stored in a cache."""
 
     def __init__(self, model: Model, watcher: Watcher, max_columns: int) -> None:
         self.model, self.max_columns, self.columns = model, max_columns, 0
@@ -63,7 +63,7 @@ class CachedForwards:
         return self.fixed.size
 
     def launch(self) -> None:
-        """Return to the growing cache."""
+        """Copy the fixed cache, if it is in use, back to the growing cache, and release the fixed cache."""
         if self.fixed is not None:
             self.fixed.leave(self.kv, self.columns)
             self._give()
@@ -74,7 +74,7 @@ class CachedForwards:
         self.kv.batch_select_indices(torch.tensor(places))
 
     def keep(self, columns: int) -> None:
-        """Mark the first `columns` columns as final and drop the rest."""
+        """Mark the first `columns` columns as final; a growing cache drops all other columns."""
         self.columns = columns
         if self.fixed is None:
             for layer in self.kv.layers:
@@ -83,7 +83,7 @@ class CachedForwards:
     def forward(
         self, ids: Int[Tensor, "b q"], rows: Int[Tensor, " w"], state: State, to_come: int
     ) -> Float[Tensor, "b w v"]:
-        """Return the logits of the given rows. The next replay overwrites them.
+        """Return the logits of `rows` in a forward of the tokens `ids`. The next replay overwrites them.
 
         `to_come` is the number of forwards of this kind that are left, including this one.
         """

@@ -17,14 +17,14 @@ from .state import State
 
 
 class Coupling:
-    """The coupling, summed over the layers computed so far. Read `mean` after the forward."""
+    """The coupling in one forward, summed over the layers computed so far. Read `mean` after the forward."""
 
     def __init__(self, state: State, layers: frozenset[int]) -> None:
         self.state, self.layers, self.n_measured = state, layers, 0
         self.total: Tensor | float = 0.0
 
     def attention(self, call: attention_hook.Call, proceed: attention_hook.Proceed) -> Tensor:
-        """Add this layer's coupling, then run the layer's attention unchanged."""
+        """Add this layer's coupling to the sum if requested, then run the layer's attention unchanged."""
         if call.layer in self.layers:
             self.total = self.total + _window_attention(call, self.state)
             self.n_measured += 1
@@ -32,7 +32,7 @@ class Coupling:
 
     @property
     def mean(self) -> Float[Tensor, "b w w"]:
-        """Mean over layers, heads and the two directions between each pair of positions."""
+        """Mean attention between each pair of window positions, over layers, heads and both directions."""
         assert isinstance(self.total, Tensor)
         return (self.total + self.total.mT) / (2 * self.n_measured)
 
@@ -54,7 +54,7 @@ def _window_attention(call: attention_hook.Call, state: State) -> Float[Tensor, 
 def listening(
     model: Model, state: State, layers: frozenset[int] | None
 ) -> Iterator[Coupling | None]:
-    """Measure the coupling in these layers during one forward; yield None if `layers` is None."""
+    """Yield a Coupling that measures `layers` in the forward of the `with` block; None if `layers` is."""
     if layers is None:
         yield None
         return

@@ -11,7 +11,7 @@ from ..errors import UsageError
 
 
 def check_seed(seed: object) -> None:
-    """Refuse a seed that is not a whole number: 1, 1.0, True and "1" would each draw different numbers."""
+    """Refuse a seed that is not a whole number from 0 to 2^63 − 1; True, 1.0 and "1" are refused too."""
     if not isinstance(seed, Integral) or isinstance(seed, bool) or not 0 <= int(seed) < 2**63:
         raise UsageError(f"seed = {seed!r:.40}", "Use a whole number from 0 to 2^63 − 1.")
 
@@ -25,10 +25,11 @@ def stream(seed: int, ids: tuple[int, ...]) -> torch.Generator:
 def sample(
     logits: Float[Tensor, "w v"], temperature: float, generator: torch.Generator
 ) -> Int[Tensor, " w"]:
-    """Return the arg-max at temperature 0; else draw a token by inverting the cumulative distribution.
+    """Draw a token for each row of logits; at temperature 0, return the arg-max of each row.
 
-    The draw uses float64. It has the same distribution as Gumbel sampling, which takes one random number
-    per vocabulary entry instead of one per position.
+    A token is drawn by inverting the cumulative distribution in float64. The draws have the same
+    distribution as Gumbel sampling, which needs one random number per vocabulary entry instead of one per
+    row.
     """
     if temperature == 0:
         return logits.argmax(-1)

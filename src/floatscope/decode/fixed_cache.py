@@ -19,7 +19,7 @@ _STEP = 256  # sizes are multiples of this number of columns
 
 
 def room_for(columns: int, max_columns: int) -> int:
-    """Return the size of a cache that holds `columns` now and `max_columns` at the end.
+    """Return the size, in columns, of a cache that holds `columns` now and `max_columns` at the end.
 
     The size is the next power of two, limited to the columns needed at the end of the decoding.
     """
@@ -28,7 +28,7 @@ def room_for(columns: int, max_columns: int) -> int:
 
 
 class FixedCache(PlacedCache):
-    """Keys and values of a batch in `size` columns. `enter` fills it with another batch."""
+    """Keys and values of a batch in `size` columns. `enter` fills the cache with another batch."""
 
     def __init__(self, model: Model, cache: DynamicCache, size: int) -> None:
         super().__init__(config=model.net.config)
@@ -47,11 +47,11 @@ class FixedCache(PlacedCache):
         return ("keys and values", key.shape[:2], key.shape[3], key.dtype, len(cache.layers), size)
 
     def tensors(self) -> list[Tensor]:
-        """Return all key and value tensors."""
+        """Return the key and value tensors of all layers."""
         return [tensor for pair in self.stored for tensor in pair]
 
     def enter(self, cache: DynamicCache) -> None:
-        """Copy the keys and values of a growing cache and zero the other columns."""
+        """Copy the keys and values of a growing cache into this cache, and set the other columns to zero."""
         for layer, pair in zip(cache.layers, self.stored, strict=True):
             for mine, theirs in zip(pair, (layer.keys, layer.values), strict=True):
                 n = theirs.shape[2]
@@ -59,7 +59,7 @@ class FixedCache(PlacedCache):
                 mine[:, :, n:] = 0
 
     def leave(self, cache: DynamicCache, columns: int) -> None:
-        """Copy the first `columns` columns back into a growing cache."""
+        """Copy the first `columns` columns of this cache back into a growing cache."""
         for layer, (key, value) in zip(cache.layers, self.stored, strict=True):
             layer.keys, layer.values = (tensor[:, :, :columns].clone() for tensor in (key, value))
 
@@ -76,7 +76,7 @@ _added = WeakTensorKeyDictionary()
 
 
 def attend(call: attention_hook.Call, proceed: attention_hook.Proceed) -> Float[Tensor, "b q h d"]:
-    """Compute attention over a cache of fixed size, as the innermost handler.
+    """Compute attention over a cache of fixed size; attached as the innermost attention handler.
 
     The query heads that share a key head are folded into the query rows. With a mask, transformers would
     copy the keys once per query head.

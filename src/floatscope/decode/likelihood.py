@@ -1,9 +1,9 @@
 """The log-likelihood of a given text after a context, in nats.
 
 The log-likelihood is exact for a causal model. A diffusion model has no likelihood in closed form; its
-value is the lower bound of LLaDA's evaluation (2502.09992, algorithm 3), E over masks of (L / masked) · Σ
-ln p(masked tokens), computed over all masks if there are few and estimated from a sample otherwise.
-Interventions in force apply. Contexts and targets are token ids; `floatscope.harness` has tasks in text.
+value is the lower bound of LLaDA's evaluation (2502.09992, algorithm 3), which `bound` defines. The bound
+is computed over all masks if there are few, and estimated from a sample otherwise. Interventions in force
+apply. Contexts and targets are token ids; `floatscope.harness` has tasks in text.
 """
 
 import math
@@ -74,7 +74,7 @@ def log_likelihoods(
     check_greedy: bool = True,
     progress: Progress | None = None,
 ) -> list[Likelihood]:
-    """Return ln p(target | context) of each pair, in order.
+    """Return the Likelihood, ln p(target | context) in nats, of each pair, in order.
 
     Args:
         model: the model that scores the targets.
@@ -135,7 +135,7 @@ def rolling_log_likelihood(
     batch_size: int = 8,
     seed: int = 0,
 ) -> Likelihood:
-    """Return ln p of a text of any length, cut into windows so that every token is scored once.
+    """Return ln p, in nats, of a text of any length; its windows are chosen to score every token once.
 
     Args:
         model: the model that scores the text.
@@ -164,9 +164,10 @@ def rolling_log_likelihood(
 
 
 def windows(ids: Sequence[int], prefix: int, size: int) -> Iterator[tuple[list[int], list[int]]]:
-    """Yield context and target of each window of `size` tokens.
+    """Yield the context and the target of each window, so that every token is in one target.
 
-    The context is one token, and longer in the last window.
+    A window has `size` tokens, or fewer if the text is shorter. Its context is one token, or more in the
+    last window.
     """
     tokens = [int(i) for i in ids]
     yield [prefix], tokens[: size - 1]
@@ -178,7 +179,7 @@ def windows(ids: Sequence[int], prefix: int, size: int) -> Iterator[tuple[list[i
 
 
 def _checked(model: Model, context: Sequence[int], target: Sequence[int]) -> Encoded:
-    """Return the context as the model receives it, after refusing a pair that cannot be scored."""
+    """Return the context as the edited model receives it; refuse a pair that cannot be scored."""
     if not len(target):
         raise UsageError("the target is empty", "Give at least one token to score.")
     if not len(context) and model.shift:
@@ -204,7 +205,7 @@ def _exact(
     batch_size: int,
     tick: Progress,
 ) -> list[Likelihood]:
-    """Score pairs with a causal model, in batches of targets of equal length.
+    """Return the exact Likelihood of each pair in a causal model, in batches of targets of equal length.
 
     Contexts are padded on the left, so that the targets of a batch end at the same column.
     """

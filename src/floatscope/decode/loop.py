@@ -1,4 +1,4 @@
-"""The denoising loop: fill a batch of prompts, each followed by `length` masks, step by step.
+"""The denoising loop: fill in the `length` masks that follow each prompt of a batch, step by step.
 
 The prompts of a batch are independent: each has its own block, random stream and end, so its tokens do
 not depend on the batch. A watcher observes every forward. A block model sees no positions after the block
@@ -44,7 +44,7 @@ def decode(
     progress: Progress | None = None,
     cache: str | None = None,
 ) -> list[Decoding]:
-    """Decode a batch and return one Decoding per prompt, in order."""
+    """Decode a batch of prompts and return one Decoding per prompt, in order."""
     sampler.check(model)
     kind = settled_cache(model, sampler, cache)
     for prompt in prompts:
@@ -59,7 +59,7 @@ def decode(
 
 
 def _reported(model: Model, decodings: list[Decoding]) -> list[Decoding]:
-    """Add the reports of the interventions in force to each decoding; a repeated name is numbered."""
+    """Add the reports of the interventions in force to each decoding's `info`; number repeated names."""
     for prompt, decoding in enumerate(decodings):
         for edit in model.edits:
             for name, value in edit.report(prompt, decoding.steps).items():
@@ -70,7 +70,7 @@ def _reported(model: Model, decodings: list[Decoding]) -> list[Decoding]:
 
 @dataclass
 class _Entry:
-    """The progress of one prompt: its blocks, its current step, and its history. Spans are in columns."""
+    """The progress of one prompt: its blocks (in columns), its current block and step, and its history."""
 
     prompt: Encoded
     padding: int
@@ -265,7 +265,7 @@ def denoise(
 
 
 def _visible_canvas(canvas: Int[Tensor, " n"], stop: int, size: int) -> Int[Tensor, " s"]:
-    """Return the canvas that a block model sees: ABSENT after the block being decided."""
+    """Return a canvas of `size` positions as a block model sees it: ABSENT from position `stop` on."""
     view = canvas.new_full((size,), ABSENT)
     view[:stop] = canvas[:stop]
     return view
@@ -332,7 +332,7 @@ def _guess(
 
 
 def _begins(sampler: Sampler, entry: _Entry) -> bool:
-    """Tell whether this step decides only the first position of a block, from the row before it."""
+    """Tell whether a prompt's step decides only its block's first position, from the row before it."""
     start, first, _ = entry.span
     return sampler.causal_first and entry.step == 0 and start == first > entry.padding
 
@@ -344,7 +344,7 @@ def _decided(
     sure: Float[Tensor, "b w"],
     entries: list[_Entry],
 ) -> tuple[Bool[Tensor, "b w"], Bool[Tensor, "b w"], Bool[Tensor, "b w"]]:
-    """Return the positions that a step reveals, remasks and overwrites."""
+    """Return three masks: the positions that a step reveals, remasks and overwrites."""
     # With a fixed schedule all prompts are at the same step, unless their blocks differ.
     alike: dict[tuple[int, int, int], list[int]] = {}
     for b, entry in enumerate(entries):

@@ -1,4 +1,4 @@
-"""Restrict proposals to the likeliest tokens (top-p, top-k). `draw` draws from them."""
+"""Restrict proposals to the likeliest tokens (top-p, top-k). `draw.sample` draws from these."""
 
 import math
 
@@ -7,7 +7,7 @@ from torch import Tensor
 
 
 def top_p(logits: Float[Tensor, "*n v"], share: float, *, crossing: bool) -> Float[Tensor, "*n v"]:
-    """Set all logits to −∞ except those of the likeliest tokens, whose p sum to at most `share`.
+    """Return the logits, with −∞ for all but the likeliest tokens whose p sum to at most `share`.
 
     The likeliest token is always kept. With `crossing`, the token that crosses `share` is kept too, as in
     Dream's code; ReMDM's code drops it.
@@ -24,6 +24,6 @@ def top_p(logits: Float[Tensor, "*n v"], share: float, *, crossing: bool) -> Flo
 
 
 def top_k(logits: Float[Tensor, "*n v"], count: int) -> Float[Tensor, "*n v"]:
-    """Set all logits to −∞ except those of the `count` likeliest tokens and of any tied with the last."""
+    """Return the logits, with −∞ for each token less likely than the `count`-th likeliest token."""
     least = logits.topk(min(count, logits.shape[-1]), dim=-1).values[..., -1:]
     return logits.masked_fill(logits < least, -math.inf)

@@ -8,7 +8,7 @@ Columns = Float[Tensor, "b kv k d"]
 
 
 class PlacedCache(DynamicCache):
-    """Base of caches with chosen columns. Subclasses define `place`, which stores new keys and values."""
+    """Base of caches that store keys and values in chosen columns. Subclasses define `place`."""
 
     def update(
         self,
@@ -21,7 +21,7 @@ class PlacedCache(DynamicCache):
         return self.place(layer_idx, key_states, value_states)
 
     def place(self, layer: int, key: Tensor, value: Tensor) -> tuple[Columns, Columns]:
-        """Store a forward's keys and values; return all keys and values that the forward attends to."""
+        """Store a layer's new keys and values; return all keys and values that the forward attends to."""
         raise TypeError(f"{type(self).__name__} must define place")
 
     def get_seq_length(self, layer_idx: int = 0) -> int:

@@ -22,19 +22,19 @@ def default_name(model: ModelFacts) -> str:
 
 
 def named_for(model: ModelFacts, text: str | None) -> str:
-    """Add the name of the model's default sampler to a text that has only settings."""
+    """Return a sampler as text with its name: the model's default sampler if `text` names none."""
     if not text:
         return default_name(model)
     return f"{default_name(model)},{text}" if "=" in text.partition(",")[0] else text
 
 
 def default_sampler(model: ModelFacts) -> Any:
-    """Return the sampler that a model uses if none is given."""
+    """Make the sampler that a model uses if no sampler is given."""
     return sampler_of(default_name(model), {})
 
 
 def choose_sampler(model: ModelFacts, sampler: Any = None) -> Any:
-    """Return the sampler, by default the model's default sampler, after checking that it suits the model."""
+    """Return `sampler`, or the model's default if None; raise UsageError if it does not suit the model."""
     if sampler is None:
         sampler = default_sampler(model)
     if isinstance(sampler, type) or getattr(sampler, "registry", None) is not SAMPLERS:
@@ -86,7 +86,7 @@ _KINDS: dict[Any, str] = {
 
 
 def _is_a(value: Any, kind: Any) -> bool:
-    """Tell whether a typed value has a field's type; an int is accepted for a float, but a bool is not."""
+    """Tell whether a parsed value has a field's type; an int is accepted for a float, but a bool is not."""
     if kind not in _KINDS:
         return True
     if isinstance(value, bool):
@@ -95,7 +95,7 @@ def _is_a(value: Any, kind: Any) -> bool:
 
 
 class Preset(NamedTuple):
-    """A sampler's name with settings. `source` names their origin: arXiv numbers, or "ours"."""
+    """A sampler's name and settings. `source` says who published them: arXiv numbers, or "ours"."""
 
     sampler: str
     settings: dict[str, Any]
@@ -103,7 +103,7 @@ class Preset(NamedTuple):
 
 
 def presets(length: int, steps: int | None) -> dict[str, Preset]:
-    """Return the samplers that `compare_samplers` compares, published ones with published settings."""
+    """Return the presets that `compare_samplers` compares, by name; published samplers as published."""
     fixed: dict[str, Any] = {"length": length, "steps": steps}
     # for adaptive samplers, which take as many steps as they need
     free: dict[str, Any] = {"length": length}
@@ -139,7 +139,7 @@ def presets(length: int, steps: int | None) -> dict[str, Preset]:
 def all_samplers(
     length: int, steps: int | None = None, frequencies: str | Path | None = None
 ) -> dict[str, Any]:
-    """Return every denoising sampler that has a preset, with the settings of that preset.
+    """Return the denoising samplers of all presets, by name of the preset.
 
     Args:
         length: number of tokens to generate.

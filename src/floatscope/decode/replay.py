@@ -33,7 +33,7 @@ _IDLE = "transformers.utils.output_capturing"
 
 
 class Forwards:
-    """The forwards of one decoding. `predict` equals `Model.predict`, launched or replayed."""
+    """The forwards of one decoding, launched or replayed. `predict` returns the same as `Model.predict`."""
 
     def __init__(self, model: Model, watcher: Watcher) -> None:
         self.model, self.part = model, watcher.part()
@@ -58,7 +58,7 @@ class Forwards:
     def forward(
         self, rows: Int[Tensor, " w"], state: State, to_come: int
     ) -> Float[Tensor, "b w v"]:
-        """Return the logits of these rows of the canvas, as `predict` does for the window."""
+        """Return the logits of `rows` of the canvas. The next replay overwrites them."""
         return self._answer(_Asked({"ids": state.canvas, "rows": rows}), state, to_come)
 
     def step(
@@ -69,7 +69,7 @@ class Forwards:
         cache: FixedCache,
         to_come: int,
     ) -> Float[Tensor, "b w v"]:
-        """Return the logits of these rows of a forward with a cache of fixed size."""
+        """Return the logits of `rows` in a forward of the tokens `ids` with a cache of fixed size."""
         return self._answer(_Asked({"ids": ids, "rows": rows}, cache), state, to_come)
 
     def _answer(self, request: "_Asked", state: State, to_come: int) -> Float[Tensor, "b w v"]:
@@ -83,7 +83,7 @@ class Forwards:
     def fixed_hindered(self, state: State) -> str | None:
         """Return why a decoding cannot use a cache of fixed size, or None if it can.
 
-        Handlers that only observe do not matter; otherwise the logits would depend on whether a decoding
+        Handlers that only observe are ignored, because the logits must not depend on whether a decoding
         is observed.
         """
         parts: list[Part] = [_Edits(self.model, state)]
@@ -101,7 +101,7 @@ class Forwards:
     def _replayed(
         self, store: graphs.Store, request: "_Asked", state: State, to_come: int
     ) -> Float[Tensor, "b w v"] | None:
-        """Replay a forward, and record it first if that pays; None if the forward must be launched."""
+        """Return a replayed forward's logits, recording it first if that saves time; None: launch it."""
         parts: list[Part] = [_Edits(self.model, state)]
         parts += [] if self.part is None else [self.part]
         try:
@@ -134,7 +134,7 @@ class Forwards:
     def _worth_recording(
         self, store: graphs.Store, key: Hashable, tokens: int, parts: Sequence[Part], to_come: int
     ) -> bool:
-        """Tell whether to record: not a kind's first forward, and only if enough were or will be run."""
+        """Tell whether to record a forward: it is not the first of its kind, and enough of them are run."""
         before = store.launched[key]
         store.launched[key] += 1
         if not before or key in store.refused or not graphs.trusted():
@@ -207,7 +207,7 @@ class Forwards:
 
 @dataclass(frozen=True, eq=False)
 class _Asked:
-    """A requested forward: its token ids are in `inputs`, with the rows whose logits are needed."""
+    """A requested forward: `inputs` has its token ids ("ids") and the rows to return logits of ("rows")."""
 
     inputs: dict[str, Tensor]
     cache: FixedCache | None = None
@@ -298,7 +298,7 @@ def _tensors(visible: Visibility) -> dict[str, Tensor]:
 
 
 def _hooks(net: nn.Module) -> list[Callable[..., Any]]:
-    """List every hook that a forward of the network would call."""
+    """List the hooks that a forward of the network would call, except those known to do nothing."""
     hooks: list[Any] = []
     for module in net.modules():
         hooks += [*module._forward_pre_hooks.values(), *module._forward_hooks.values()]

@@ -1,4 +1,4 @@
-"""One forward over contexts and targets: the logits at the targets, and ln p of their tokens.
+"""Score targets in one forward: compute the logits at the targets' positions, and ln p of their tokens.
 
 The caller chooses the masks. Nothing is decoded. Interventions in force apply.
 """
@@ -20,9 +20,9 @@ def target_logits(
     target: Int[Tensor, "b w"],
     masked: Bool[Tensor, "b w"] | None,
 ) -> Float[Tensor, "b w v"]:
-    """Return the logits at the target's positions.
+    """Return the logits at the positions of each target, which follows its context.
 
-    `masked` marks the positions that a diffusion model sees as masks; None is for a causal model.
+    `masked` marks the target's positions that a diffusion model sees as masks; None is for a causal model.
     """
     canvas = lay_out(model, contexts, target.shape[1])
     start, stop = canvas.shape[1] - target.shape[1], canvas.shape[1]

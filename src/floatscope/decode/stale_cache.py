@@ -28,7 +28,7 @@ EVERY = 4  # default number of steps between refreshes of "dkv"; "dkv:8" sets it
 
 
 class Stored(PlacedCache):
-    """Keys and values of all columns; a forward replaces those marked in `fresh`."""
+    """Keys and values of all columns; a forward replaces the columns marked in `fresh` (None: all)."""
 
     def __init__(self, model: Model) -> None:
         super().__init__(config=model.net.config)
@@ -60,7 +60,7 @@ class Stored(PlacedCache):
 
 
 class StaleCache:
-    """The rule that determines the columns to compute at every step."""
+    """An approximate cache, and the rule that determines which columns are computed at every step."""
 
     def __init__(self, model: Model, kind: str, prompts: int) -> None:
         self.kind, _, period = kind.partition(":")

@@ -145,7 +145,7 @@ def lay_out(
 def check_fits(
     model: ModelFacts, prompt: int, n_new: int, *, where: str = "", remedy: str = "", added: int = 0
 ) -> None:
-    """Refuse a prompt that exceeds the context together with `n_new` and `added` tokens."""
+    """Raise UsageError if `prompt`, `n_new` and `added` tokens together exceed the model's context."""
     over = prompt + n_new + added - model.context
     if over > 0:
         raise UsageError(
@@ -159,7 +159,7 @@ class Watcher:
     """Base of observers of every forward and every decision of a decoding. The base class does nothing."""
 
     def forward(self, state: State) -> AbstractContextManager[object]:
-        """Return a context manager around the forward of one step."""
+        """Return a context manager that the loop enters around the forward of one step."""
         return nullcontext()
 
     def receive_decision(
@@ -176,11 +176,11 @@ class Watcher:
         """
 
     def part(self) -> Part | None:
-        """Return the watcher's work inside a forward, to be recorded with the forward, or None."""
+        """Return the part of a recorded forward that does this watcher's work, or None without such work."""
         return None
 
     def trims(self) -> bool:
-        """Tell whether the watcher discards the results of a forward after the last step."""
+        """Tell whether the watcher ignores a surplus forward after the last step, so that one may be run."""
         return type(self) is Watcher
 
 
@@ -195,7 +195,7 @@ class Edit(Watcher):
         return prompt
 
     def needs_preview(self, state: State) -> bool:
-        """Tell whether `run_preview` must run a forward before this one."""
+        """Tell whether `run_preview` must run an additional forward before the coming forward."""
         return False
 
     def run_preview(self, state: State) -> None:
@@ -206,14 +206,14 @@ class Edit(Watcher):
         return canvas
 
     def same_forward(self, state: State) -> Hashable | None:
-        """Return a key that is equal for forwards that the edit changes in the same way for any tokens.
+        """Return a key that is equal for forwards that the edit changes in the same way, whatever the tokens.
 
         Such forwards can share a recording. None means that every forward must be launched.
         """
         return None
 
     def report(self, prompt: int, steps: int) -> dict[str, float]:
-        """Return named numbers that describe the edit's effect on a prompt in the finished decoding."""
+        """Return numbers, by name, that describe the edit's effect on a prompt in the finished decoding."""
         return {}
 
 
@@ -233,7 +233,7 @@ def overruled(model: Model, state: State, canvas: Int[Tensor, "b s"]) -> Int[Ten
 
 @contextmanager
 def notify_edits(model: Model, state: State) -> Iterator[None]:
-    """Notify the interventions in force of the coming forward, and run their own forwards before it."""
+    """Run the preview forwards of the interventions in force, then notify them of the coming forward."""
     with attention_hook.lock_network(model.net):
         for place, edit in enumerate(model.edits):
             if edit.needs_preview(state):
@@ -245,7 +245,7 @@ def notify_edits(model: Model, state: State) -> Iterator[None]:
 
 @contextmanager
 def notified(edits: Sequence[Edit], state: State) -> Iterator[None]:
-    """Enter the forward context of each edit."""
+    """Enter each edit's context of a forward, in order, for the `with` block."""
     with ExitStack() as stack:
         for edit in edits:
             stack.enter_context(edit.forward(state))

@@ -14,7 +14,7 @@ MULTIPLE = 32
 
 
 def columns(model: Model, prompts: Sequence[Encoded], n_new: int) -> int:
-    """Return the number of prompt columns; with `n_new` generated tokens they fit the context."""
+    """Return the number of prompt columns, such that they fit the context with `n_new` generated tokens."""
     lengths = {len(prompt.ids) for prompt in prompts}
     longest = max(lengths)
     if len(lengths) == 1 or not rounded_on(model):
@@ -24,5 +24,5 @@ def columns(model: Model, prompts: Sequence[Encoded], n_new: int) -> int:
 
 
 def rounded_on(model: Model) -> bool:
-    """Tell whether widths are rounded: on every GPU, so that results are equal with and without recording."""
+    """Tell whether widths are rounded for a model: on a GPU, whether or not forwards are recorded there."""
     return model.device.type == "cuda"

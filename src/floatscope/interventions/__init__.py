@@ -6,7 +6,7 @@ with MaskColumns(k=5)(model):
 ```
 
 An intervention is a dataclass whose fields are its settings. Calling it on a model puts it in force for a
-`with` block. First it is checked, on a random text, that the intervention changes the model's
+`with` block. The call first checks, on a random text, that the intervention changes the model's
 predictions. After the block the model is unchanged.
 """
 

@@ -25,7 +25,7 @@ _PROBE = 24  # tokens of the random text on which an intervention must have an e
 
 
 class ActiveIntervention(Edit):
-    """An intervention in force on one model. `state` is None outside a decoding's forwards."""
+    """An intervention in force on one model. `state` is set during the forwards of a decoding, else None."""
 
     def __init__(self, model: Model, layers: Choice = None, steps: Choice = None) -> None:
         self.model = model
@@ -35,7 +35,7 @@ class ActiveIntervention(Edit):
 
     @contextmanager
     def forward(self, state: State) -> Iterator[None]:
-        """Set `state` during one forward."""
+        """Set `state` and call `begin` for one forward; restore the earlier `state` after the forward."""
         before, self.state = self.state, state
         self.begin(state)
         try:
@@ -48,7 +48,7 @@ class ActiveIntervention(Edit):
 
     @contextmanager
     def installed(self) -> Iterator[None]:
-        """Return a context for hooks other than the attention hook, open while in force."""
+        """Open a context for hooks other than the attention hook, while the intervention is in force."""
         yield
 
     def acts(self, layer: int) -> bool:
@@ -57,7 +57,7 @@ class ActiveIntervention(Edit):
         return layer in self.layers and within(self.steps, step, "step")
 
     def same_forward(self, state: State) -> Hashable | None:
-        """Return the same key for every forward if the intervention uses no hook, else None."""
+        """Return () for every forward if the intervention uses no hook, else None."""
         kind = type(self)
         idle = (
             kind.attention is ActiveIntervention.attention
@@ -66,7 +66,7 @@ class ActiveIntervention(Edit):
         return () if idle else None
 
     def attention(self, call: attention_hook.Call, proceed: attention_hook.Proceed) -> Tensor:
-        """Handle a layer's attention: change the call or its output, and call `proceed`."""
+        """Return a layer's attention output from `proceed`; subclasses change the call or the output."""
         return proceed(call)
 
 
@@ -124,7 +124,7 @@ class Intervention(Configured):
         raise TypeError(f"{type(self).__name__} must define acting")
 
     def probe(self) -> "Intervention":
-        """Return a version of the intervention that must change the logits of any text."""
+        """Return a version of the intervention that must change the logits of any text, for `prove`."""
         return self
 
     @contextmanager
@@ -159,13 +159,13 @@ class Intervention(Configured):
             )
 
     def describe(self) -> str:
-        """Return the intervention as a Python call, with all settings that are not the default."""
+        """Return the intervention as a Python call, with the settings that differ from their defaults."""
         return described(self)
 
 
 @dataclass(frozen=True)
 class Combined(Intervention):
-    """Apply several interventions at once; each sees the changes of those listed before it.
+    """Apply several interventions at once; each sees the changes of the interventions listed before it.
 
     Args:
         parts: interventions, in the order in which they act; at least one.
@@ -200,7 +200,7 @@ class Combined(Intervention):
 
 @contextmanager
 def _suspended(model: Model) -> Iterator[None]:
-    """Suspend the interventions in force, because their settings do not apply to a random text."""
+    """Suspend the interventions in force for a `with` block that runs the model on a random text."""
     before, model.edits = model.edits, []
     try:
         with attention_hook.suspend(model.net):
@@ -210,7 +210,7 @@ def _suspended(model: Model) -> Iterator[None]:
 
 
 def probe_text(model: Model) -> Encoded:
-    """Return a random text, the same for every intervention."""
+    """Return a random text of 24 tokens as a prompt, the same for every intervention."""
     generator = torch.Generator().manual_seed(0)
     ids = torch.randint(0, model.vocab_size, (_PROBE,), generator=generator).tolist()
     return Encoded(tuple(ids), ("prompt", "rest") * (_PROBE // 2))
@@ -218,7 +218,7 @@ def probe_text(model: Model) -> Encoded:
 
 @torch.inference_mode()
 def _predictions(model: Model) -> Tensor:
-    """Return the logits at the end of a random text, computed in the same way as in decoding."""
+    """Return the logits of the last four rows of a random text, computed in the same way as in decoding."""
     prompt = prepared(model, probe_text(model))
     answer = [] if model.mask_id is None else [model.mask_id] * 4
     canvas = torch.tensor([[*prompt.ids, *answer]], device=model.device)

@@ -1,8 +1,8 @@
 """Run many head ablations of one text, each branching off the clean forward at its first ablated layer.
 
 Below its lowest ablated layer an ablated forward equals the clean forward, which runs once and stores the
-input of every layer. So an ablation costs half a forward on average, and several share a batch. Nothing
-is decoded.
+inputs of the layers at which ablations begin. An ablation therefore costs half a forward on average, and
+several ablations share a batch. Nothing is decoded.
 """
 
 from collections import Counter
@@ -39,7 +39,7 @@ def ablated_each(
     seed: int = 0,
     batch_size: int | None = None,
 ) -> Float[Tensor, "n r v"]:
-    """Return the logits of some rows of one text for each set of ablated heads, as with AblateHeads.
+    """Return the logits of some rows of one text for each set of heads, ablated as by AblateHeads.
 
     Args:
         model (Model): the model to run, with no intervention in force.
@@ -93,7 +93,7 @@ def _width(model: Model) -> int:
 
 
 class _Clean:
-    """The forward without ablations: its logits, and the inputs of the layers at which sets begin."""
+    """The forward without ablations: its logits, and the inputs of the layers where ablations begin."""
 
     def __init__(
         self, model: Model, ids: Sequence[int], rows: Sequence[int], layers: frozenset[int]
@@ -157,7 +157,7 @@ class _Branches:
 
 @contextmanager
 def _identity(block: nn.Module) -> Iterator[None]:
-    """Replace a layer by the identity within a `with` block; its known output is inserted later."""
+    """Replace a layer by the identity within a `with` block, because its output is already stored."""
     block.forward = lambda hidden_states, *args, **kwargs: hidden_states
     try:
         yield

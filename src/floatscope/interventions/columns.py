@@ -25,39 +25,39 @@ _labels: "WeakKeyDictionary[Visibility, Labels]" = WeakKeyDictionary()
 
 @dataclass(frozen=True, eq=False)
 class ColumnSums:
-    """Attention received by each key from the rows so far: column sums, and the numbers that scale them."""
+    """Column sums of the attention, that is, what each key receives from the rows so far, with divisors."""
 
     total: Float[Tensor, "b h k"]
     viewers: Float[Tensor, "b 1 k"]  # number of rows that see the key
     even: Float[Tensor, "b 1 k"]  # the sums if every row spread its attention evenly
 
     def widened(self, n_key: int) -> "ColumnSums":
-        """Append keys that no row has seen yet, up to `n_key`."""
+        """Return the sums for `n_key` keys: keys that no row has seen yet are appended with sum 0."""
         new = (0, n_key - self.total.shape[-1])
         return ColumnSums(pad(self.total, new), pad(self.viewers, new), pad(self.even, new))
 
     def plus(self, added: "ColumnSums") -> "ColumnSums":
-        """Add the sums of new rows to those of earlier rows, as with a KV cache."""
+        """Return these sums plus the sums over new rows, which may have more keys, as with a KV cache."""
         before = self.widened(added.total.shape[-1])
         return ColumnSums(
             before.total + added.total, before.viewers + added.viewers, before.even + added.even
         )
 
     def select(self, prompts: Sequence[int]) -> "ColumnSums":
-        """Select some prompts of the batch."""
+        """Return the sums of some prompts of the batch, given by index."""
         indices = list(prompts)
         return ColumnSums(self.total[indices], self.viewers[indices], self.even[indices])
 
     def by(self, rank: str) -> Float[Tensor, "b h k"]:
-        """Return the sums ranked by "mass" (sum), "received" (mean over viewers) or "lift" (sum over null).
+        """Return the value to rank keys by: "mass" (sum), "received" (mean over viewers) or "lift".
 
-        Keys that no row sees are NaN.
+        Lift is the sum divided by its null, the sum for even attention. Keys that no row sees are NaN.
         """
         scale = {"received": self.viewers, "mass": torch.ones_like(self.even), "lift": self.even}
         return (self.total / scale[rank]).masked_fill(self.viewers == 0, torch.nan)
 
     def seen_by(self, least: float) -> Bool[Tensor, "b 1 k"]:
-        """Return the keys that enough rows see: `least` is a share of all rows if below 1, else a number."""
+        """Mark the keys that at least `least` rows see: a share of all rows if below 1, else a number."""
         rows = self.viewers.amax(-1, keepdim=True)
         return self.viewers >= (least * rows if least < 1 else rows.new_full((), least)).clamp(1)
 
@@ -65,7 +65,7 @@ class ColumnSums:
 def attended(
     call: attention_hook.Call, visible: Visibility, rows: Bool[Tensor, "b q"] | None = None
 ) -> ColumnSums:
-    """Compute the column sums of a call's attention, over all rows or the given ones."""
+    """Compute the column sums of a call's attention, over all rows except padding or over `rows`."""
     real = visible.row_is_real  # (b, q)
     if rows is not None:
         real = real & rows
@@ -84,7 +84,7 @@ def attended(
 
 
 def _over_viewers(visible: Visibility, value: Float[Tensor, "b q"]) -> Float[Tensor, "b 1 k"]:
-    """Sum a value per row over the rows that see each key.
+    """Return, for each key, the sum of the rows' values over the rows that see the key.
 
     All rows between a row that sees a key and the end of the window see that key too.
     """
@@ -102,13 +102,13 @@ def _over_viewers(visible: Visibility, value: Float[Tensor, "b q"]) -> Float[Ten
 def top(
     values: Float[Tensor, "b h k"], allowed: Bool[Tensor, "b #h k"], k: int
 ) -> Bool[Tensor, "b h k"]:
-    """Return the k keys with the largest values among the allowed, or all if there are fewer."""
+    """Mark the k allowed keys with the largest values, or all allowed keys if there are fewer."""
     best = values.masked_fill(~allowed, -torch.inf).topk(k, dim=-1).indices
     return torch.zeros_like(values, dtype=torch.bool).scatter_(-1, best, True) & allowed
 
 
 def heaviest(weight: Float[Tensor, "b h k"], share: float) -> Bool[Tensor, "b h k"]:
-    """Return the fewest heaviest keys whose weights sum to `share`, or all keys if they sum to less."""
+    """Mark the fewest keys whose weights sum to `share`, heaviest first; all keys if they sum to less."""
     ordered, key = weight.sort(dim=-1, descending=True, stable=True)
     needed = ordered.cumsum(-1) - ordered < share
     return torch.zeros_like(needed).scatter_(-1, key, needed)
@@ -119,7 +119,7 @@ def hide(
     columns: Bool[Tensor, "b #h k"],
     rows: Bool[Tensor, "b q"] | None = None,
 ) -> attention_hook.Call:
-    """Hide keys in a call, for all rows or the given ones; return the call unchanged if there are no keys."""
+    """Return the call with keys hidden from all rows or from `rows`; the same call if nothing is hidden."""
     if not bool(columns.any()) or (rows is not None and not bool(rows.any())):
         return call
     n_rows = call.query.shape[2]

@@ -19,7 +19,7 @@ def pick_controls(
     noise: Float[Tensor, "b k"],
     total: Float[Tensor, "b h k"] | None = None,
 ) -> Bool[Tensor, "b h k"]:
-    """Return control keys from the pool that were not picked, head by head.
+    """Choose, head by head, the control's keys from the keys in the pool that are not picked.
 
     `noise` has the prompt's random numbers, one per key. `total` is the attention that each key receives,
     which is required for "mass".

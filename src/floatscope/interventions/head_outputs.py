@@ -29,7 +29,7 @@ Heads = Sequence[Sequence[int]]  # (layer, head), …
 
 
 def by_layer(heads: Heads, model: Model, caller: str) -> dict[int, list[int]]:
-    """Group pairs of layer and head by layer; negative numbers count from the end."""
+    """Return the head numbers of each layer for pairs (layer, head); negative numbers count from the end."""
     layers: dict[int, set[int]] = {}
     for pair in heads:
         if isinstance(pair, int) or len(pair) != 2:
@@ -63,7 +63,7 @@ class HeadMeans:
     def of(
         cls, model: Model, prompts: Sequence[PromptLike], sampler: AnySampler | None = None
     ) -> "HeadMeans":
-        """Average the head outputs over every row of one forward per prompt, or of a decoding.
+        """Return the mean head outputs over all rows: of one forward per prompt, or of its decoding.
 
         Args:
             model (Model): the model to run.
@@ -128,7 +128,7 @@ class HeadRows:
         sampler: AnySampler | None = None,
         heads: Heads | None = None,
     ) -> "HeadRows":
-        """Record the head outputs of every row of one forward per prompt, or of a decoding.
+        """Record the head outputs of all rows: of one forward per prompt, or of its decoding.
 
         Args:
             model (Model): the model to run.
@@ -175,7 +175,7 @@ class _Rows(Observer):
 
 
 def digest(tensors: "Iterator[Tensor] | Sequence[Tensor]") -> str:
-    """Return a short hash that identifies a reference in the record of a run."""
+    """Return a short hash of tensors, which identifies a reference in the record of a run."""
     hasher = hashlib.blake2b(digest_size=4)
     for tensor in tensors:
         hasher.update(tensor.detach().double().cpu().contiguous().numpy().tobytes())

@@ -17,8 +17,8 @@ class Hidden:
     """The attention that a mask removed in one decoding, by step, layer and head.
 
     A share is the attention on the hidden columns, from the rows from which they are hidden, as a
-    fraction of the layer's attention without this mask (but with its effect on the layers below). A row
-    that keeps its only key is included. With a KV cache the rows of a step are the new rows.
+    fraction of the layer's attention without this mask (but with its effect on the layers below). Rows
+    that keep their only key are counted too. With a KV cache the rows of a step are the new rows.
     """
 
     _steps: list[tuple[int, int, list[int], Tensor]] = field(default_factory=list)
@@ -32,7 +32,7 @@ class Hidden:
         rows: Float[Tensor, "b h"],
         columns: Float[Tensor, "b h"],
     ) -> None:
-        """Add one forward: attention on the hidden columns, number of rows, and number of hidden columns."""
+        """Add one layer's forward: attention on hidden columns, number of rows, number of hidden columns."""
         self._steps.append((step, layer, list(prompts), torch.stack([hidden, rows, columns])))
 
     @property
@@ -44,11 +44,14 @@ class Hidden:
 
     @property
     def columns(self) -> Float[np.ndarray, "prompt step layer head"]:
-        """Number of hidden columns."""
+        """Number of hidden columns; NaN for layers, steps and prompts without a mask."""
         return self._arrays()[2]
 
     def mean(self, prompt: int | None = None, steps: int | None = None) -> dict[str, float]:
-        """Return the mean share and number of hidden columns per head, of a prompt's first steps or all."""
+        """Return the hidden share of attention and the mean number of hidden columns per head, by name.
+
+        Both are over one prompt (default: all) and the first `steps` steps (default: all).
+        """
         hidden, rows, columns = self._arrays()[
             :, slice(prompt, None if prompt is None else prompt + 1)
         ][:, :, :steps]

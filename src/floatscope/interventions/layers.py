@@ -78,7 +78,7 @@ class ActiveLayers(ActiveIntervention):
 
 @dataclass(frozen=True)
 class ZeroProbe(Intervention):
-    """An intervention that sets what another one changes to zero, to test that the logits depend on it."""
+    """The probe of Patch: sets the layer inputs or head outputs that a patch would replace to zero."""
 
     kind: str
     layers: Choice = None

@@ -1,4 +1,4 @@
-"""The common parts of all maskings: layers, heads, steps, controls, hiding, and records of hidden attention.
+"""Base classes of maskings: layers, heads and steps, controls, hiding, and a record of hidden attention.
 
 Subclasses choose the keys.
 """
@@ -28,7 +28,7 @@ def _name(ids: tuple[int, ...]) -> int:
 
 
 class DoesNotFit(UsageError):
-    """A prompt with too few columns to hide, or too few other columns for a control.
+    """Raised if a prompt has too few columns to hide, or too few other columns for a control.
 
     Args:
         problem: what is wrong.
@@ -49,10 +49,11 @@ class Masking(Intervention):
         layers: layers in which to act, as a number, a slice or a sequence; all by default.
         heads: heads in which to act, in the same way; all by default.
         steps: steps at which to act, in the same way; all by default.
-        control: None (default) hides the chosen keys. "random" hides as many other keys, drawn at random.
-            "matched" replaces each chosen key by the nearest key that is not chosen. "mass" hides other
-            keys, the strongest first, that together had the same share of the head's attention in the
-            first forward without a mask; all others if they had less.
+        control: None (default) hides the chosen keys. The control "random" hides the same number of other
+            keys, drawn at random. Control "matched" hides, for each chosen key, the nearest key that is
+            not chosen. Control "mass" hides other keys, the strongest first, that together had the same
+            share of the head's attention in the first forward without a mask (all other keys if they had
+            less).
         seed: seed of the control's draws, default 0.
     """
 
@@ -72,7 +73,7 @@ class Masking(Intervention):
 
 
 class ActiveMask(ActiveIntervention):
-    """A masking in force. `hidden` records the attention that it removed in the latest decoding."""
+    """A masking in force. `hidden` records the attention that the mask removed in the latest decoding."""
 
     def __init__(self, spec: Masking, model: Model, *, preview_first: bool) -> None:
         super().__init__(model, spec.layers, spec.steps)
@@ -94,7 +95,7 @@ class ActiveMask(ActiveIntervention):
         return self.preview_first and state.step == 0 and not state.blind
 
     def run_preview(self, state: State) -> None:
-        """Record the attention of every layer without this mask.
+        """Record the column sums of every layer's attention without this mask in `unmasked`.
 
         This takes an extra forward, because in a masked forward the mask in lower layers changes the
         attention of upper layers, and choice and controls would have different references.
@@ -108,7 +109,7 @@ class ActiveMask(ActiveIntervention):
             self.state, self.previewing = None, False
 
     def finish_preview(self) -> None:
-        """Choose keys from `unmasked`, which has all layers now."""
+        """Choose keys after the preview, from the column sums of every layer in `unmasked`."""
 
     def begin(self, state: State) -> None:
         if state.step == 0 and not state.blind:
@@ -122,13 +123,13 @@ class ActiveMask(ActiveIntervention):
         return attention_hook.compute_attention(call)  # without later handlers and observers
 
     def masked(self, call: attention_hook.Call, proceed: attention_hook.Proceed) -> Tensor:
-        """Handle the call of a regular forward."""
+        """Handle a layer's attention in a regular forward, that is, outside the preview."""
         return proceed(call)
 
     # Keys
 
     def visible(self, call: attention_hook.Call) -> Visibility:
-        """Return the visibility of keys in the decoding, or in a single forward without padding."""
+        """Return the visibility for the call's layer; without a state, for one forward without padding."""
         if self.state is not None:
             visible = self.state.visible
         else:
@@ -166,7 +167,7 @@ class ActiveMask(ActiveIntervention):
         return controls.pick_controls(kind, picked, pool, self._noise(pool), total)
 
     def _noise(self, pool: Bool[Tensor, "b 1 k"]) -> Float[Tensor, "b k"]:
-        """Draw a random number per key from a generator seeded by each prompt.
+        """Return a random number per key, from a generator seeded with the prompt and the control's seed.
 
         The numbers do not depend on the batch or on later keys.
         """
@@ -190,7 +191,7 @@ class ActiveMask(ActiveIntervention):
         rows: Bool[Tensor, "b q"] | None = None,
         sums: columns.ColumnSums | None = None,
     ) -> attention_hook.Call:
-        """Hide the picked keys in a call. `sums` has the column sums if they are already computed."""
+        """Return the call with the picked keys hidden. `sums` has the column sums if already computed."""
         return columns.hide(call, self.noted(call, picked, rows, sums), rows)
 
     def noted(
@@ -200,7 +201,7 @@ class ActiveMask(ActiveIntervention):
         rows: Bool[Tensor, "b q"] | None = None,
         sums: columns.ColumnSums | None = None,
     ) -> Bool[Tensor, "b _ k"]:
-        """Restrict the keys to the chosen heads, and record the attention on them."""
+        """Return the picked keys within the chosen heads, and record the attention on these keys."""
         picked = picked if self.heads is None else picked & self.heads
         state = self.state
         if state is not None and not state.blind:

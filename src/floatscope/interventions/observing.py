@@ -1,7 +1,7 @@
 """Observe every layer of a model's runs, to record references and activations.
 
-Observers change nothing. Prompts run one at a time, so that a prompt's record never depends on the
-others.
+Observers change nothing. Prompts run one at a time, so that a prompt's record never depends on other
+prompts.
 """
 
 from collections.abc import Iterator, Sequence
@@ -40,7 +40,7 @@ class Observer(Watcher):
         """Receive one layer's call and output of one forward."""
 
     def run(self, prompt: Encoded, sampler: AnySampler | None) -> Decoding | None:
-        """Decode a prompt, or run one forward over the prompt if there is no sampler."""
+        """Decode a prompt and return its Decoding; without a sampler, run one forward and return None."""
         with (
             attention_hook.lock_network(self.model.net),
             attention_hook.attach(self.model.net, self._observe),
@@ -67,7 +67,7 @@ class Observer(Watcher):
 
 
 def encoded(model: Model, prompts: Sequence[PromptLike]) -> list[Encoded]:
-    """Return the prompts as the model receives them."""
+    """Tokenise prompts and apply the changes of the interventions in force; refuse an empty list."""
     if isinstance(prompts, str) or not len(prompts):
         raise UsageError(
             f"cannot make a reference of {prompts!r:.60}", "Give a list of at least one prompt."

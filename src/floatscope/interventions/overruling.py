@@ -1,7 +1,7 @@
-"""The common parts of interventions that overrule a step's decision: steps, check of effect, and record.
+"""Base classes of interventions that overrule the decision of a step.
 
-The forwards are not changed: the model continues from another canvas. The decision of step t is overruled
-after its forward, so step t + 1 is the first to see the change.
+The forwards are not changed: the model continues from another canvas. The decision of a step is overruled
+after its forward, so the next step is the first to see the change.
 """
 
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ from .base import ActiveIntervention, Intervention, probe_text
 
 @dataclass(frozen=True)
 class Overruling(Intervention):
-    """Base of interventions that set positions of the answer after a step, whatever the step decided."""
+    """Base of interventions that set positions of the answer after a step, whatever that step decided."""
 
     def probes(self, model: Model) -> Sequence[Intervention]:
         """Return versions of the intervention, one of which must change the first step of any decoding.
@@ -46,7 +46,7 @@ class Overruling(Intervention):
 
 
 class ActiveOverrule(ActiveIntervention):
-    """An overruling in force. `count` has the number of changed positions of each prompt."""
+    """An overruling in force. `count` has the number of positions that were changed in each prompt."""
 
     name = ""  # name of the count in the decoding's report
 
@@ -68,7 +68,7 @@ class ActiveOverrule(ActiveIntervention):
         return changed
 
     def changed(self, state: State, canvas: Int[Tensor, "b s"]) -> Int[Tensor, "b s"]:
-        """Return the changed canvas after the step."""
+        """Return a copy of the canvas after the step, with the intervention's changes."""
         raise TypeError(f"{type(self).__name__} must define changed")
 
     def report(self, prompt: int, steps: int) -> dict[str, float]:
@@ -82,7 +82,7 @@ def check_step(step: object, caller: str) -> None:
 
 
 def _first_step(model: Model) -> np.ndarray:
-    """Return the canvas after the first step of a short decoding."""
+    """Return the canvas after the first step of a short decoding of the random probe text."""
     sampler: AnySampler = Autoregressive(length=2, stop_at_eos=False)
     if model.is_diffusion:
         sampler = Confidence(length=2, steps=2, stop_at_eos=False)

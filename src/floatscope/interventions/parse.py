@@ -11,7 +11,7 @@ from .library import INTERVENTIONS
 
 
 def intervention_of(text: str) -> Intervention:
-    """Parse "mask-columns,k=5,rule=excess(3),layers=0:4"; several joined by " + " give Combined(...)."""
+    """Return the intervention that a text such as "mask-columns,k=5" names; Combined for "… + …"."""
     parts = [_one_intervention(part.strip()) for part in text.replace(";", ",").split(" + ")]
     return parts[0] if len(parts) == 1 else Combined(tuple(parts))
 
@@ -45,7 +45,7 @@ def _one_intervention(text: str) -> Intervention:
 
 
 def _head_of(text: str) -> tuple[int, int]:
-    """Parse "3.1" as layer 3, head 1."""
+    """Return the layer and the head that a text such as "3.1" (layer 3, head 1) names."""
     layer, _, head = text.partition(".")
     try:
         return int(layer), int(head)
@@ -54,7 +54,7 @@ def _head_of(text: str) -> tuple[int, int]:
 
 
 def _rule_of(text: str) -> Any:
-    """Parse "excess" or "excess(3)"."""
+    """Return the anchor rule that a text names, such as "excess", or "excess(3)" with its threshold."""
     name, _, number = text.rstrip(")").partition("(")
     rules = {rule.__name__.lower(): rule for rule in RULES}
     if name.lower() not in rules:

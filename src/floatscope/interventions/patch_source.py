@@ -5,9 +5,9 @@ clean = fs.interventions.PatchSource.of(model, prompt, sampler)
 ```
 
 "residual" is the input of each layer. "head" is each head's output, before heads are mixed. "attention"
-is stored as queries and keys, from which the weights are computed: their size is O(S), that of the
-weights O(S²). Rows are those of the step's forward, which with a KV cache are the new rows. Tensors stay
-on the model's device.
+is stored as queries and keys, from which the weights are computed; for S positions this takes O(S) memory
+instead of O(S²). Rows are those of the step's forward, which with a KV cache are the new rows. Tensors
+stay on the model's device.
 """
 
 import hashlib
@@ -67,7 +67,7 @@ class PatchSource:
         layers: Choice = None,
         steps: Choice = None,
     ) -> "PatchSource":
-        """Decode a prompt and record the tensors that Patch needs; without a sampler, read it in one forward.
+        """Record the tensors that Patch needs from a prompt's decoding, or from one forward over it.
 
         Args:
             model (Model): the model to run.
@@ -117,7 +117,7 @@ class PatchSource:
         return self.tensors[kind, step, layer]
 
     def keys(self, step: int, layer: int) -> Tensor:
-        """Return the keys of all positions so far, shape (key head, position, channel).
+        """Return the keys that a step's rows attend to in a layer, shape (key head, position, channel).
 
         With a KV cache, the keys of earlier steps are included.
 

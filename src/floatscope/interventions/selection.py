@@ -37,10 +37,11 @@ def check_classes(names: Names) -> None:
 class Selection:
     """Tokens that match all given regions, classes and positions.
 
-    Besides a prompt's regions: "gold" (each prompt's gold passage), "answer" (positions being generated),
-    "answer 3" (one of them, from 0), "masked" and "revealed" (of the answer, at this step), "predicting"
-    (positions whose rows predict the answer: one to the left if logits are shifted). The class
-    "structural" is all structural classes. `positions` index the prompt, as in Python.
+    `regions` may name parts of the prompt, and also "gold" (each prompt's gold passage), "answer"
+    (positions being generated), "answer 3" (position 3 of the answer, from 0), "masked" and "revealed"
+    (answer positions that are so at this step), and "predicting" (positions whose rows predict the answer:
+    one to the left if logits are shifted). The class "structural" is all structural classes. `positions`
+    index the prompt, as in Python.
     """
 
     model: Model
@@ -66,7 +67,7 @@ class Selection:
         return bool(self.regions or self.classes) or self.positions is not None
 
     def find(self, state: State) -> Bool[Tensor, "b k"]:
-        """Return the selected positions; without any setting, every position except padding."""
+        """Mark the selected columns of a state's canvas; without any setting, all columns but padding."""
         if not self.is_restricted:
             return state.visible.key_is_real
         flagged = torch.zeros(state.canvas.shape, dtype=torch.bool)

@@ -25,7 +25,7 @@ CLEAN, CORRUPTED = 0, 1
 
 @dataclass(frozen=True)
 class Swap:
-    """A patch that replaces rows of layers' inputs by those of the other run.
+    """A patch that replaces rows of some layers' inputs by the same rows of the other run.
 
     Args:
         layers: layers whose inputs are changed, from 0, at least one.
@@ -48,7 +48,7 @@ def patched_each(
     *,
     batch_size: int = 64,
 ) -> Float[Tensor, "n r v"]:
-    """Return the logits of some rows of the clean run, of the corrupted run, and of each swap between them.
+    """Return the logits of some rows in the clean run, in the corrupted run, and in each patched run.
 
     Args:
         model (Model): the model to run, with no intervention in force.
@@ -90,7 +90,7 @@ def patched_each(
 
 
 class _Entries:
-    """One forward of a batch that grows as swaps begin."""
+    """A forward that starts with both texts; each swap joins the batch at its first patched layer."""
 
     def __init__(self, model: Model, swaps: list[Swap]) -> None:
         self.model, self.swaps = model, swaps

@@ -1,6 +1,6 @@
-"""The common parts of maskings of chosen tokens: selection by region, class or position, and controls.
+"""Base classes of maskings that choose their keys by region, class or position, with controls.
 
-`mask_columns` chooses keys by attention instead. Subclasses define how the keys are changed.
+Subclasses define how the keys are changed. Maskings in `mask_columns` choose keys by attention instead.
 """
 
 from dataclasses import dataclass
@@ -48,7 +48,7 @@ class TokenMasking(Masking):
 
 
 class ActiveTokens(ActiveMask):
-    """A masking of chosen keys in force, for all rows or for chosen rows."""
+    """A token masking in force: it changes the chosen keys for all rows or for the chosen rows."""
 
     def __init__(
         self, spec: Masking, model: Model, keys: Selection, rows: Selection | None = None
@@ -61,7 +61,7 @@ class ActiveTokens(ActiveMask):
         self.drawn: dict[int | None, Tensor] = {}
 
     def begin(self, state: State) -> None:
-        """Select the columns of this step, which are the same for all layers and heads, and for guidance."""
+        """Select this step's columns, for all layers and heads; guidance's second forward keeps them."""
         super().begin(state)
         if state.blind:
             return

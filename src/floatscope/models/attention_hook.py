@@ -26,7 +26,7 @@ NAME = "floatscope"
 
 @dataclass(frozen=True, eq=False)
 class Fill:
-    """Replace the values of some keys in every row's output; the attention weights stay as they are.
+    """A replacement of the values of some keys for every row. Attention weights do not change.
 
     Args:
         keys: The keys whose values are replaced.
@@ -95,7 +95,7 @@ def lock_network(net: nn.Module) -> Iterator[None]:
 
 @contextmanager
 def eval_mode(net: nn.Module) -> Iterator[None]:
-    """Switch off dropout; afterwards restore the mode of every module."""
+    """Put a network's modules in evaluation mode (no dropout); afterwards restore their modes."""
     training = [module for module in net.modules() if module.training]
     for module in training:
         module.training = False
@@ -107,7 +107,7 @@ def eval_mode(net: nn.Module) -> Iterator[None]:
 
 
 def explicit_mask(call: Call) -> Bool[Tensor, "#b #h q k"]:
-    """Return the call's mask as a matrix, even if it is only implied by `causal`."""
+    """Return the call's mask as a matrix, also if the mask is only implied by `causal`."""
     if call.mask is not None:
         return call.mask
     q, k = call.query.shape[2], call.key.shape[2]
@@ -149,7 +149,7 @@ def ungroup_heads(call: Call) -> Call:
 
 
 def _attend_with_fills(call: Call) -> Float[Tensor, "b q h d"]:
-    """Attend to the values that are not replaced, then add each fill times the attention on its keys."""
+    """Compute attention with fills: the values not replaced, plus each fill times its keys' attention."""
     plain = ungroup_heads(call)
     value = plain.value
     unfilled, additions = torch.ones_like(value[..., :1], dtype=torch.bool), []
@@ -208,7 +208,7 @@ def _attention(
 
 
 def _mask(**options: Any) -> Tensor | None:
-    """Return transformers' own mask, or None where SDPA's causal or full attention needs no mask.
+    """Return the mask that transformers makes, or None if SDPA's causal or full attention needs none.
 
     While a CUDA graph is recorded, transformers would create such a mask anyway, and SDPA would then
     silently choose its slowest kernel.

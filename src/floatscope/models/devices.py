@@ -24,7 +24,7 @@ def devices(net: PreTrainedModel) -> list[torch.device]:
 
 
 def require_here(net: PreTrainedModel, name: str) -> None:
-    """Raise ModelError for weights that are offloaded to disk or to the CPU."""
+    """Raise ModelError if weights of the network are offloaded to disk or, beside a GPU, to the CPU."""
     places = set(map(str, getattr(net, "hf_device_map", {}).values()))
     gpu = any(device.type != "cpu" for device in devices(net))
     offloaded = "disk" in places or (gpu and "cpu" in places)
@@ -41,7 +41,7 @@ def elsewhere(name: str) -> ModelError:
 
 
 def moved(value: T, device: torch.device) -> T:
-    """Move every tensor in a dataclass, a tuple or a tensor to the device."""
+    """Return a tensor, tuple or dataclass with all its tensors on the device; other values unchanged."""
     if isinstance(value, Tensor):
         return value.to(device)  # type: ignore[return-value]
     if isinstance(value, tuple):

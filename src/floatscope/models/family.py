@@ -98,7 +98,7 @@ class Family:
 
     @property
     def about(self) -> dict[str, str]:
-        """Summarise what the family's models support, for lists of families."""
+        """What the family's models support, as texts by column heading, for lists of families."""
         blocks = "in blocks" + (f" of {self.block}" if self.block else " (set `block=`)")
         orders = {Direction.CAUSAL: "left to right", Direction.BIDIRECTIONAL: "by unmasking"}
         caches = {Direction.CAUSAL: "exact", Direction.BIDIRECTIONAL: "approximate"}
@@ -119,7 +119,7 @@ class Family:
         return network_class
 
     def config(self, raw: dict[str, Any]) -> "PretrainedConfig":
-        """Return the network's config for a checkpoint.
+        """Return the network's transformers config for a checkpoint.
 
         Args:
             raw: the fields of the checkpoint's config.json.

@@ -18,7 +18,7 @@ _INTEGER = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 def _sums(tensor: Tensor) -> tuple[int, int]:
-    """Return the plain and the position-weighted sum of the raw bits.
+    """Return the plain and the position-weighted sum of a tensor's raw bits, modulo 2^64.
 
     Swapping two elements changes the second sum.
     """

@@ -70,7 +70,7 @@ def _by_interface(network: nn.Module) -> bool:
 
 
 def _family(network: Any, settings: ModelSettings) -> Family:
-    """Determine the network's family: the given one, or by its class, or by its config and the settings."""
+    """Return the network's family: as given, by its class, or a new one from its config and the settings."""
     if settings.family is not None:
         return family_by_name(settings.family)
     name = type(network).__name__
@@ -134,7 +134,7 @@ def _size(config: Any, name: str, aliases: tuple[str, ...]) -> int:
 
 
 class SdpaCalls(TorchFunctionMode):
-    """A replacement for SDPA that passes the n-th call of a forward to the attention hook as layer n's."""
+    """A replacement for SDPA that passes the n-th call of a forward to the attention hook as layer n."""
 
     def __init__(self, net: StandIn) -> None:
         super().__init__()

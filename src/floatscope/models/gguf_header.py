@@ -23,7 +23,7 @@ _REMEDY = "The file is damaged or incomplete: download or copy it again."
 
 @dataclass(frozen=True)
 class Place:
-    """A tensor in the file: its shape in torch's order, type number, and start and size in bytes."""
+    """A tensor in a GGUF file: its shape in torch's order, its type number, its start and size in bytes."""
 
     shape: tuple[int, ...]
     kind: int
@@ -47,7 +47,7 @@ class Header:
 
 
 def read(path: Path) -> Header:
-    """Read the header; raise ModelError if the file does not contain what it declares."""
+    """Read the header of a GGUF file; raise ModelError if the file does not contain what it declares."""
     with (
         foreign(ModelError, f"{path}: the GGUF header cannot be read", _REMEDY),
         path.open("rb") as file,

@@ -89,7 +89,7 @@ def config_of(
 ) -> tuple[Family, PretrainedConfig]:
     """Return the family and the config that the header describes.
 
-    With `direction_given`, the user gave the direction, and that of the file is ignored.
+    With `direction_given`, the file's direction is ignored, because the user gave the direction.
     """
     fields, architecture = header.fields, str(header.fields.get("general.architecture"))
     kind = family_of(_ARCHITECTURES.get(architecture, architecture), path)
@@ -134,7 +134,7 @@ def config_of(
 def network_of(
     header: Header, path: Path, kind: Family, empty: PreTrainedModel, dtype: torch.dtype
 ) -> PreTrainedModel:
-    """Build the network, after checking that all its tensors are present and none is left over."""
+    """Build the network and fill in its weights; raise ModelError for missing or extra tensors."""
     # Tied parameters are listed once.
     expected = {name: tuple(p.shape) for name, p in empty.named_parameters()}
     config = empty.config
@@ -183,7 +183,7 @@ def network_of(
 
 
 def _name(theirs: str) -> str:
-    """Return the network's name of a tensor; an unknown name is returned unchanged, and refused later."""
+    """Return the network's name for a GGUF tensor; an unknown name stays unchanged and is refused later."""
     stem, _, end = theirs.rpartition(".")
     if stem in _WHOLE:
         return f"{_WHOLE[stem]}.{end}"
@@ -196,7 +196,7 @@ def _name(theirs: str) -> str:
 
 
 def _joined_shape(shapes: list[tuple[int, ...]]) -> tuple[int, ...]:
-    """Return the shape after joining along the second dimension; all sizes if the shapes do not fit."""
+    """Return the shape after joining along the second dimension; if impossible, all sizes in a row."""
     first = shapes[0]
     if len(shapes) == 1 or any(len(s) != 3 or s[::2] != first[::2] for s in shapes):
         return first if len(shapes) == 1 else tuple(n for s in shapes for n in s)
@@ -217,6 +217,6 @@ def _dequantised(content: Shaped[np.ndarray, " bytes"], place: Place) -> Float[n
 
 
 def _halves(values: Float[np.ndarray, "out *in"], heads: int) -> Float[np.ndarray, "out *in"]:
-    """Reorder rows from llama.cpp's rotation of neighbouring rows to transformers' of two halves."""
+    """Reorder each head's rows: llama.cpp rotates neighbouring rows, transformers rows of two halves."""
     pairs = values.reshape(heads, -1, 2, *values.shape[1:])
     return np.ascontiguousarray(pairs.swapaxes(1, 2)).reshape(values.shape)

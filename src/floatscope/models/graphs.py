@@ -1,9 +1,9 @@
 """Record forwards as CUDA graphs and replay them: the same kernels, without Python between them.
 
-A graph is a list of kernels and addresses. What changes from step to step is copied into buffers that it
-reads. What does not change (shapes, observers, interventions) is part of its key. This module has the
-graph and the store of a network's graphs; `decode/replay.py` decides when to record. It does not depend
-on what a forward computes.
+A graph is a list of kernels and addresses. What changes from step to step is copied into buffers that the
+graph reads. What does not change (shapes, observers, interventions) is part of the graph's key. This
+module has the graph and the store of a network's graphs; `decode/replay.py` decides when to record. The
+module does not depend on what a forward computes.
 """
 
 import ctypes
@@ -33,17 +33,17 @@ _given_up: list[str] = []  # reasons why this process no longer records
 
 
 def allowed() -> bool:
-    """Tell whether recording is allowed, that is, unless the environment has FLOATSCOPE_GRAPHS=0."""
+    """Tell whether recording is allowed: always, except if the environment has FLOATSCOPE_GRAPHS=0."""
     return os.environ.get(SWITCH, "1") != "0"
 
 
 def trusted() -> bool:
-    """Tell whether recording is still usable: no failed recording has left torch in a broken state."""
+    """Tell whether this process can record; False once a failed recording left torch in a broken state."""
     return not _given_up
 
 
 class CannotReplay(Exception):
-    """A forward that cannot be replayed; the message states the reason."""
+    """Raised if a forward cannot be replayed; the message states the reason."""
 
 
 @runtime_checkable
@@ -65,7 +65,7 @@ class Part(Protocol):
     def recording(
         self, inputs: dict[str, Tensor], visible: Visibility
     ) -> AbstractContextManager[Any]:
-        """Return a context around the recorded forward, which reads `inputs`; it yields the results."""
+        """Return a context around the recorded forward, which reads `inputs`; it gives the part's results."""
 
     def replayed(self, yielded: Any) -> None:
         """Receive the results that `recording` yielded, after a replay has filled them."""
@@ -153,7 +153,7 @@ def _abandon(graph: Any, stream: Any, scratch: Tensor) -> None:
 
 @dataclass(eq=False)
 class Recorded:
-    """A graph, the buffers that it reads, and its results."""
+    """A recorded graph, the buffers that the graph reads, and its results."""
 
     graph: Graph
     buffers: dict[str, Tensor]
@@ -180,7 +180,7 @@ R = TypeVar("R", bound=Room)
 
 @dataclass(eq=False)
 class Store:
-    """The graphs of one network, latest last, with counts of launched forwards and refused keys."""
+    """The graphs of one network, least recently used first, and counts of launched forwards by key."""
 
     recorded: "OrderedDict[Hashable, Recorded]" = field(default_factory=OrderedDict)
     rooms: "OrderedDict[Hashable, Any]" = field(default_factory=OrderedDict)  # not in use
@@ -203,7 +203,7 @@ class Store:
     def record(
         self, key: Hashable, inputs: dict[str, Tensor], body: Callable[[dict[str, Tensor]], Any]
     ) -> Recorded:
-        """Record `body` on new buffers with the shapes of the inputs, and store the graph."""
+        """Record `body` on copies of the inputs, and store and return the graph; evict old graphs first."""
         while len(self.recorded) >= _MOST:
             self.evicted.add(self.recorded.popitem(last=False)[0])
         before = reserved()
@@ -225,14 +225,14 @@ class Store:
         return self._pool
 
     def take(self, key: Hashable, make: Callable[[], R]) -> R:
-        """Return a room of this kind for exclusive use; it may contain values of an earlier use."""
+        """Return a room for exclusive use: an idle room of this key, with its old values, or a new room."""
         idle: R | None = self.rooms.pop(key, None)
         room = make() if idle is None else idle
         self.in_use.append(room)
         return room
 
     def give(self, key: Hashable, room: Room) -> None:
-        """Return a room to the store."""
+        """Give a room back to the store, which then holds at most 4 idle rooms."""
         self.in_use = [used for used in self.in_use if used is not room]
         self.rooms[key] = room
         while len(self.rooms) > _ROOMS:
@@ -248,7 +248,7 @@ class Store:
         self.bytes, self._pool = 0, None
 
     def release_outdated(self, net: nn.Module) -> None:
-        """Release graphs of weights that the network no longer has. Called before a decoding."""
+        """Release all graphs if weights were replaced since the recording. Called before a decoding."""
         signature = _signature(net)
         if signature != self._signature:
             self.forget()
@@ -266,7 +266,7 @@ _stores: "WeakKeyDictionary[nn.Module, Store]" = WeakKeyDictionary()
 
 
 def store_of(net: nn.Module) -> Store:
-    """Return the store of a network."""
+    """Return the store of a network; a new store on the first call."""
     return _stores.setdefault(net, Store())
 
 
@@ -275,18 +275,18 @@ def new_graph(store: Store) -> Graph:
 
 
 def reserved() -> int:
-    """Return the bytes that torch has reserved on the device."""
+    """Return the number of bytes that torch has reserved on the current GPU."""
     return torch.cuda.memory_reserved()
 
 
 def free_memory() -> int:
-    """Return the free bytes on the device, including those that torch has reserved but not used."""
+    """Return the number of free bytes on the current GPU, plus those that torch reserved and does not use."""
     unused = torch.cuda.memory_reserved() - torch.cuda.memory_allocated()
     return torch.cuda.mem_get_info()[0] + unused
 
 
 def _signature(net: nn.Module) -> Hashable:
-    """Return the addresses of the weights and the settings that determine which kernels run.
+    """Return the addresses of the network's weights, and the torch settings that select kernels.
 
     Weights may change in place; a replay reads the new values.
     """

@@ -24,7 +24,7 @@ M = TypeVar("M", bound=Model)
 
 @dataclass(frozen=True, kw_only=True)
 class Options(ModelSettings):
-    """Options of `floatscope.load`, documented there."""
+    """Options of `floatscope.load`, documented in its docstring."""
 
     adapter: str | Path | None = None
     dtype: str | torch.dtype = "auto"
@@ -116,7 +116,7 @@ def _model(opened: Opened, settings: ModelSettings, into: type[M]) -> M:
 
 
 def _cast(net: PreTrainedModel, dtype: torch.dtype) -> None:
-    """Cast the parameters only: rotary frequencies keep their precision, as when loaded in `dtype`."""
+    """Cast the network's parameters to `dtype`, but not its rotary frequencies, as transformers does."""
     for parameter in net.parameters():
         parameter.data = parameter.data.to(dtype)
     net.config.dtype = dtype

@@ -82,7 +82,7 @@ class Model:
 
     @cached_property
     def reaches(self) -> tuple[int | None, ...]:
-        """How far a row sees to either side, by layer; None is no limit beyond the direction."""
+        """Number of positions that a row sees to either side, by layer; None: limited by direction only."""
         return self.family.reaches(self.net.config) or (None,) * self.n_layers
 
     @property
@@ -102,7 +102,7 @@ class Model:
 
     @cached_property
     def settings_fingerprint(self) -> str:
-        """Hash of everything else that determines results: architecture, tokenizer, chat template, mask."""
+        """Hash of all but the weights that determines results: architecture, tokenizer, template, mask."""
         facts = (
             *(self.family.name, self.direction, self.grid, self.block),
             *(self.shift, self.mask_id, self.end_ids, self.chat),
@@ -175,7 +175,7 @@ class Model:
         first: int | None = None,
         room: int | None = None,
     ) -> Visibility:
-        """Return which rows see which keys in a forward.
+        """Return the Visibility of a forward, which states which rows see which keys.
 
         Args:
             queries: number of rows.
@@ -211,7 +211,7 @@ class Model:
     ) -> Float[Tensor, "n r v"]:
         """Return the logits of the given rows, as the network computes them (not shifted).
 
-        One result per text, unless hooks split a text (`interventions/branching.py`).
+        The result has one entry per text, unless hooks add entries (`interventions/branching.py`).
         """
         with (
             attention_hook.lock_network(self.net),
@@ -247,7 +247,7 @@ class Model:
         return self.forward(canvas[:, visible.rows], rows.clamp(min=0), visible, cache)
 
     def logits(self, ids: Int[Tensor, "b s"]) -> Float[Tensor, "b s v"]:
-        """Return the network's logits for a batch without padding, row by row, not shifted."""
+        """Return the logits of every row for a batch without padding, not shifted."""
         padding = torch.zeros(len(ids), dtype=torch.long, device=ids.device)
         positions = torch.arange(ids.shape[1], device=ids.device)
         return self.forward(ids, positions, self.visibility(ids.shape[1], ids.shape[1], padding))

@@ -35,7 +35,7 @@ class Opened:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Silence transformers' loading reports; the errors of this module are more specific."""
+    """Silence transformers' reports on loading, because the errors of this module are more specific."""
     level, bar = hf_logging.get_verbosity(), hf_logging.is_progress_bar_enabled()
     hf_logging.set_verbosity_error()
     hf_logging.disable_progress_bar()
@@ -57,10 +57,10 @@ def opened(
     direction_given: bool,
     spread: bool = False,
 ) -> Opened:
-    """Read a checkpoint.
+    """Read a checkpoint: its network with weights, its tokenizer and its generation settings.
 
-    `direction_given`: the user gave the direction, so a disguised architecture is accepted. `spread`: place
-    the layers on all devices.
+    With `direction_given`, a checkpoint whose config.json declares a causal architecture may be a diffusion
+    model, because the user gave the direction. With `spread`, the layers are placed on all devices.
     """
     if path.suffix == ".gguf" and spread:
         raise ModelError(
@@ -80,7 +80,7 @@ def opened(
 
 
 def described(path: Path, family: str | None) -> tuple[Family, PreTrainedModel]:
-    """Build the network that a directory describes, on the meta device: no weights are read."""
+    """Return a directory's family and its network on the meta device, for which no weights are read."""
     source.require_files(path)
     raw = source.read_config(path)
     kind = family_by_name(family) if family else family_of(source.architecture(raw, path), path)

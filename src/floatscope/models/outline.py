@@ -22,7 +22,7 @@ def located(
     adapter: str | Path | None,
     revision: str | None = None,
 ) -> tuple[Path, Path | None, ModelSettings]:
-    """Find a checkpoint and its adapter; complete the settings from their floatscope.json."""
+    """Return the paths of a checkpoint and its adapter, and the settings completed by floatscope.json."""
     path, part = source.locate(where, revision), twin.adapter(where, adapter)
     source.require_no_other_adapter(path, part)
     folder = path if path.is_dir() else path.parent
@@ -53,7 +53,7 @@ def outlined(spec: ModelSpec) -> Model | None:
 def settled(
     name: str, kind: Family, config: Any, generation: Any, tokenizer: Any, settings: ModelSettings
 ) -> dict[str, Any]:
-    """Return the fields of a Model besides its network and tokenizer."""
+    """Return all fields of a Model but name, network and tokenizer; raise ModelError if they conflict."""
     _require_full_attention(name, kind, config)
     block = _block(kind, config, settings)
     toward = _direction(kind, settings.direction, block)
@@ -85,7 +85,7 @@ def settled(
 
 
 def _require_full_attention(name: str, kind: Family, config: Any) -> None:
-    """Refuse sliding-window layers unless the family states how far each layer sees."""
+    """Raise ModelError for sliding-window layers unless the family states how far each layer sees."""
     if getattr(config, "use_sliding_window", False):
         raise ModelError(
             f"{name} uses sliding-window attention, which Floatscope does not measure",
@@ -102,7 +102,10 @@ def _require_full_attention(name: str, kind: Family, config: Any) -> None:
 
 
 def _block(kind: Family, config: Any, settings: ModelSettings) -> int | None:
-    """Return the block length of the checkpoint or family; another length requires a direction."""
+    """Return the given block length, or else that of checkpoint or family; refuse two that differ.
+
+    If the settings have a direction, their block length is returned, even if None.
+    """
     if settings.direction is not None:
         return settings.block
     stored = getattr(config, kind.block_field, None) if kind.block_field else None

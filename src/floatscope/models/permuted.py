@@ -38,12 +38,12 @@ def require_known(weights: str, seed: int) -> None:
 
 
 def named(name: str, seed: int) -> str:
-    """Return the name of a permuted model."""
+    """Return the name of a model with permuted weights: the model's name with the seed."""
     return f"{name} ({PERMUTED}, seed {seed})"
 
 
 def copied(net: PreTrainedModel, seed: int) -> PreTrainedModel:
-    """Return a permuted copy; the original network is not changed."""
+    """Return a copy of the network with permuted weights; the original network is not changed."""
     with torch.no_grad():
         copy = deepcopy(net)
     permute(copy, seed)
@@ -59,7 +59,7 @@ def permute(net: PreTrainedModel, seed: int) -> None:
 
 @torch.no_grad()
 def refill(net: PreTrainedModel, trained: PreTrainedModel, seed: int) -> None:
-    """Replace a permuted network's weights by the trained network's weights, permuted with another seed."""
+    """Overwrite a permuted network with the trained network's weights, permuted with `seed`."""
     pairs = zip(net.named_parameters(), trained.parameters(), strict=True)
     for (name, parameter), origin in pairs:
         if parameter.ndim >= 2:

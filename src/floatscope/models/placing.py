@@ -24,14 +24,14 @@ def _constant(numbers: tuple[int, ...], device: torch.device) -> Int[Tensor, " n
 
 
 def sent(tensor: Tensor, device: torch.device) -> Tensor:
-    """Copy the tensor to the device without waiting."""
+    """Return the tensor on the device; if it must be copied, do not wait for the device."""
     if device.type != "cuda" or tensor.is_cuda:
         return tensor.to(device)
     return tensor.pin_memory().to(device, non_blocking=True)
 
 
 class PendingCopy:
-    """A tensor being copied to the host. `wait` waits for this copy only, not for later work."""
+    """A copy of a tensor to the host in progress. `wait` waits for this copy only, not for later work."""
 
     def __init__(self, tensor: Tensor) -> None:
         self._end = None
@@ -41,7 +41,7 @@ class PendingCopy:
             self._end.record()
 
     def wait(self) -> Tensor:
-        """Wait for the copy and return it."""
+        """Wait until the copy is complete, and return the tensor on the host."""
         if self._end is not None:
             self._end.synchronize()
         return self._host

@@ -9,7 +9,7 @@ from .spec import ModelSpec
 
 
 def family_of(architecture: str | None, where: str | Path) -> Family:
-    """Return the family of an architecture in config.json's `architectures` (model_type is not unique)."""
+    """Return the family of an architecture that config.json names; raise ModelError if there is none."""
     for family in FAMILIES.values():
         if architecture in family.architectures:
             return family
@@ -28,7 +28,7 @@ def family_by_name(name: str) -> Family:
 
 
 def require_loadable(spec: ModelSpec, *, elsewhere: bool) -> None:
-    """Refuse a model of unknown family, and one that does not exist unless it may be `elsewhere`."""
+    """Raise ModelError for an unknown family and, unless `elsewhere`, for a model that does not exist."""
     if not elsewhere:
         spec.require_there()
     if spec.family:
@@ -36,7 +36,7 @@ def require_loadable(spec: ModelSpec, *, elsewhere: bool) -> None:
 
 
 def require_family(name: str) -> None:
-    """Refuse an unknown family name, without importing any family."""
+    """Raise ModelError for an unknown family name, without importing any family."""
     if name.lower() not in FAMILIES:
         remedy = f"{did_you_mean(name, FAMILIES)} Known: {', '.join(FAMILIES)}.".strip()
         raise ModelError(f"no family {name!r:.80}", remedy)

@@ -9,7 +9,7 @@ Choice = int | slice | Sequence[int] | None
 
 
 def chosen(choice: Choice, total: int, noun: str) -> list[int]:
-    """Return the chosen indices in order; negative indices count from the end."""
+    """Return the chosen indices below `total` in ascending order; negative indices count from the end."""
     everything = range(total)
     if choice is None:
         return list(everything)
@@ -29,7 +29,7 @@ def chosen(choice: Choice, total: int, noun: str) -> list[int]:
 
 
 def within(choice: Choice, index: int, noun: str) -> bool:
-    """Tell whether an index is chosen. The total is unknown, so negative indices are refused."""
+    """Tell whether `choice` contains an index. Negative numbers are refused, as the total is unknown."""
     if choice is None:
         return True
     if isinstance(choice, slice):

@@ -3,10 +3,10 @@
 A network with permuted weights keeps its norms and loses what it learned. Its attention is nearly
 uniform, so any network with sharp attention seems to have learned something in comparison. Here the
 queries of every head are multiplied by a factor, chosen so that the head's mean entropy over some rows of
-some texts equals that of the trained head. Match over the rows that are measured: a head that is as sharp
-as the trained head over all rows may be flatter on masked rows. Layers are matched in order, each on the
-output of the matched layers below. Scaling queries works in every family, even if queries are normalised
-first.
+some texts equals that of the trained head. The rows should be those that are measured: a head that is as
+sharp as the trained head over all rows may be flatter on masked rows. Layers are matched in order, each
+on the output of the matched layers below. Scaling queries works in every family, even if queries are
+normalised first.
 """
 
 from collections.abc import Hashable, Iterator
@@ -43,7 +43,7 @@ class _Entropies:
 
 @dataclass(eq=False)
 class _Matching:
-    """A handler that scales each head's queries to its target entropy before the call proceeds."""
+    """A handler that scales each head's queries so that the head has its target entropy."""
 
     targets: Float[Tensor, "layer h"]
     log_scales: dict[int, Float[Tensor, " h"]]
@@ -62,7 +62,7 @@ class _Scaling:
 
     @property
     def recorded_as(self) -> Hashable:
-        """Key of forwards that may share a recording. A graph reads the scales at their address."""
+        """Key of forwards that may share a recording: the address at which a graph reads the scales."""
         return "scaled", self.log_scale.data_ptr()
 
     def __call__(self, call: attention_hook.Call, proceed: attention_hook.Proceed) -> Tensor:
@@ -75,7 +75,7 @@ def match_sharpness(
     texts: Int[Tensor, "n size"],
     rows: Bool[Tensor, "n size"] | None = None,
 ) -> Float[Tensor, "layer h"]:
-    """Find the logarithms of the scales that give each head the trained head's entropy on these texts.
+    """Return the logarithms of the scales that give each head the trained head's entropy on these texts.
 
     Args:
         control: the network that is scaled.
@@ -95,7 +95,7 @@ def match_sharpness(
 
 @contextmanager
 def sharpened(control: Model, log_scale: Float[Tensor, "layer h"]) -> Iterator[None]:
-    """Scale the queries of every forward of the control inside a `with` block."""
+    """Scale the queries in every forward of `control` inside a `with` block by e^`log_scale`, per head."""
     with attention_hook.attach(control.net, _Scaling(log_scale)):
         yield
 
@@ -117,9 +117,9 @@ def _scaled(call: attention_hook.Call, log_scale: Float[Tensor, " h"]) -> attent
 def _scores(
     call: attention_hook.Call, counted: Bool[Tensor, "b q"] | None
 ) -> tuple[Float[Tensor, "b h r k"], Float[Tensor, "b h r"]]:
-    """Return the scaled scores of some rows, −inf for invisible keys, and the number of visible keys.
+    """Return the scaled scores of up to 64 rows, −inf for invisible keys, and their numbers of visible keys.
 
-    Rows outside `counted` get no visible keys.
+    For rows outside `counted` the number of visible keys is 0.
     """
     device = call.query.device
     queries = torch.arange(call.query.shape[2], device=device)
@@ -143,7 +143,7 @@ def _scores(
 def _mean_entropy(
     scores: Float[Tensor, "b h r k"], counts: Float[Tensor, "b h r"], log_scale: Float[Tensor, " h"]
 ) -> tuple[Float[Tensor, " h"], Float[Tensor, " h"]]:
-    """Return the mean over rows of −Σ a ln a / ln(keys), and its derivative by the logarithm of the scale."""
+    """Return each head's mean entropy as a share of its maximum, and its derivative by the log scale."""
     scale = log_scale.exp()[None, :, None, None]
     weight = torch.softmax(scores * scale, -1)
     finite = scores.masked_fill(scores == -torch.inf, 0.0)
@@ -162,7 +162,7 @@ def _mean_entropy(
 def _solve(
     scores: Float[Tensor, "b h r k"], counts: Float[Tensor, "b h r"], target: Float[Tensor, " h"]
 ) -> Float[Tensor, " h"]:
-    """Solve for the log scale by Newton's method within a bracket; entropy falls with the scale."""
+    """Return the log scale at which each head has its target entropy, by Newton's method in a bracket."""
     low, high = torch.full_like(target, -LOG_RANGE), torch.full_like(target, LOG_RANGE)
     log_scale = torch.zeros_like(target)
     for _ in range(_STEPS):

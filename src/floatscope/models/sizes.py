@@ -51,13 +51,13 @@ def positive_integer(value: Any, name: str) -> int:
 
 
 def require_numbers(fields: Mapping[str, Any], where: Path) -> dict[str, int]:
-    """Refuse sizes that are not positive whole numbers; return the sizes that are given."""
+    """Return the sizes among a config's fields as ints; refuse one that is no positive whole number."""
     sizes = {name: fields[name] for name in _SIZES if fields.get(name) is not None}
     return {name: positive_integer(value, f"{where}: {name}") for name, value in sizes.items()}
 
 
 def require_sound(config: PretrainedConfig, where: Path) -> None:
-    """Refuse sizes that are not numbers, or that cannot be divided into heads."""
+    """Refuse a config whose sizes are not whole numbers or cannot be divided into heads."""
     size = require_numbers({name: getattr(config, name, None) for name in _SIZES}, where)
     heads = size["num_attention_heads"]
     for name, parts in (
@@ -76,7 +76,7 @@ def require_sound(config: PretrainedConfig, where: Path) -> None:
 
 
 def in_safetensors(files: Iterable[Path]) -> TensorCounts:
-    """Count tensors and weights from the headers of safetensors files."""
+    """Return the number of tensors and weights in safetensors files, from their headers."""
     weights: dict[str, int] = {}
     for file in files:
         with safe_open(file, framework="pt") as content:
@@ -86,7 +86,7 @@ def in_safetensors(files: Iterable[Path]) -> TensorCounts:
 
 
 def require_experts(config: PretrainedConfig, path: Path, counts: TensorCounts) -> None:
-    """Refuse files without one of the experts, which are separate in the files and joined on loading."""
+    """Refuse files that lack tensors of an expert; experts are separate in files, joined on loading."""
     count = getattr(config, "num_experts", None) or getattr(config, "n_routed_experts", None)
     if not count:
         return
@@ -105,9 +105,9 @@ _EXPERT = re.compile(r"(.+\.experts\.)(\d+)\.(.+)")
 def without_weights(
     kind: Family, config: PretrainedConfig, where: Path, counts: TensorCounts
 ) -> PreTrainedModel:
-    """Build the network on the meta device, without memory; refuse one that is far larger than its files.
+    """Build the network on the meta device, without memory; refuse a network far larger than its files.
 
-    A few missing tensors are reported by name later.
+    If only a few tensors are missing, a later check reports their names.
     """
     layers = int(config.num_hidden_layers)
     if layers > len(counts.tensors):
@@ -132,7 +132,7 @@ def require_complete(
     left_over: Iterable[str],
     mis_shaped: Iterable[tuple[Any, ...]],
 ) -> None:
-    """Refuse a network with a missing, extra or mis-shaped tensor: self-check 1."""
+    """Raise ModelError for missing, extra or mis-shaped tensors: self-check "every tensor loaded"."""
     shapes_differ = [f"{name} is {tuple(a)}, expected {tuple(b)}" for name, a, b in mis_shaped]
     problems = []
     for problem, names in (

@@ -72,7 +72,7 @@ def _from_hub(repo: str, revision: str | None) -> Path:
 
 
 def require_files(path: Path) -> None:
-    """Refuse anything but regular files, such as directories, broken links, or endless devices."""
+    """Refuse a checkpoint in which a name of a needed file is a directory, a broken link or a device."""
     for pattern in _WANTED:
         for file in path.glob(pattern):
             if not file.is_file():
@@ -83,7 +83,7 @@ def require_files(path: Path) -> None:
 
 
 def require_no_other_adapter(path: Path, adapter: Path | None) -> None:
-    """Refuse a checkpoint directory that contains an adapter which `adapter` does not name."""
+    """Refuse a checkpoint directory that contains an adapter, unless `adapter` is that directory."""
     file = path / ADAPTER_CONFIG
     if file.exists() and (adapter is None or adapter.resolve() != path.resolve()):
         raise ModelError(
@@ -98,7 +98,7 @@ def read_config(path: Path) -> dict[str, Any]:
 
 
 def read_generation(path: Path) -> Any:
-    """Read the end tokens that a directory's generation_config.json adds."""
+    """Return generation_config.json's end tokens as `eos_token_id` of an object; None without the file."""
     if not (path / "generation_config.json").exists():
         return None
     settings = read_json(path / "generation_config.json")
@@ -106,7 +106,7 @@ def read_generation(path: Path) -> Any:
 
 
 def read_json(file: Path) -> dict[str, Any]:
-    """Read a small JSON file of a checkpoint or an adapter."""
+    """Return the JSON object in a small file of a checkpoint or adapter; ModelError if it is unreadable."""
     try:
         return read_object(file, _JSON_LIMIT)
     except FileNotFoundError as error:
@@ -118,7 +118,7 @@ def read_json(file: Path) -> dict[str, Any]:
 
 
 def architecture(raw: dict[str, Any], path: Path) -> str | None:
-    """Return the first architecture that config.json names, or None."""
+    """Return the first architecture that config.json names, or None if it names none."""
     named = raw.get("architectures") or [None]
     if not isinstance(named, list) or not isinstance(named[0], str | None):
         raise ModelError(
@@ -146,7 +146,7 @@ def weight_files(path: Path) -> list[Path]:
 
 
 def require_safetensors(path: Path) -> None:
-    """Refuse weights that are not safetensors, by name or content, and an index that names outside files."""
+    """Refuse weights that are not safetensors by name and content, and an index with files elsewhere."""
     files = sorted(path.glob("*.safetensors"))
     pickles = sorted(p.name for p in [*path.glob("*.bin"), *path.glob("*.pt"), *path.glob("*.pth")])
     if not files and pickles:
@@ -170,7 +170,7 @@ _PICKLES = (b"\x80", b"PK\x03\x04")  # a pickle, and torch's zip archive of pick
 
 
 def _index(file: Path) -> dict[str, str]:
-    """Return the file of each tensor; the files are in the directory of the index."""
+    """Return the file name of each tensor from an index; refuse files outside the index's directory."""
     try:
         names = read_object(file).get("weight_map")
     except (FileNotFoundError, Unreadable) as error:
@@ -199,7 +199,7 @@ def require_gguf() -> None:
 
 
 def tokenizer(path: Path, family: Family) -> Any:
-    """Return the checkpoint's tokenizer, by a transformers class; None if it has none."""
+    """Return the checkpoint's tokenizer as an object of a transformers class; None if it has none."""
     remedy = "Copy its files again, or pass tokenizer=... to load."
     folder = path if path.is_dir() else path.parent
     with foreign(ModelError, f"{path}: the tokenizer cannot be read", remedy):

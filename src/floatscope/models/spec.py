@@ -32,7 +32,7 @@ _FORM = "[NAME=]WHERE[,SETTING=VALUE …]"
 
 @dataclass(frozen=True, kw_only=True)
 class ModelSettings:
-    """Settings given with the model spec; None means not given."""
+    """Settings given with the model spec; None for a setting that is not given."""
 
     name: str | None = None
     family: str | None = None
@@ -44,10 +44,10 @@ class ModelSettings:
     grid: str | None = None
 
     def over(self, other: "ModelSettings") -> "ModelSettings":
-        """Return these settings, with the values of `other` where these are None.
+        """Return these settings; for a setting that is None, use the value in `other`.
 
-        `block` and `grid` are taken from the settings with the direction, `override_mask` from those with
-        the mask_id.
+        If these settings have a direction, their `block` and `grid` are used even if None. If they have a
+        `mask_id`, their `override_mask` is used even if None.
         """
         merged = {}
         for field in fields(ModelSettings):
@@ -95,7 +95,7 @@ class ModelSpec(ModelSettings):
 
     @classmethod
     def parse(cls, text: str) -> "ModelSpec":
-        """Parse a spec written in one line."""
+        """Return the spec that a line of text states; raise UsageError if the text is invalid."""
         if not re.search("[=,]", text) or exists(text):  # a path may contain either character
             return cls(text)
         head, *parts = text.split(",")
@@ -121,7 +121,7 @@ class ModelSpec(ModelSettings):
 
     @property
     def text(self) -> str:
-        """The spec as one line, which parses to an equal spec; UsageError if that is impossible."""
+        """The spec as one line of text, which parses to an equal spec; UsageError if there is none."""
         pairs = [
             f"{key}={str(value).lower() if isinstance(value, bool) else value}"
             for key, value in self.settings.items()
@@ -139,7 +139,7 @@ class ModelSpec(ModelSettings):
 
     @property
     def label(self) -> str:
-        """Name of the model if none is given."""
+        """Name of the model if no name is given: its location, with its adapter."""
         return self.where if self.adapter is None else f"{self.where} + {self.adapter}"
 
     def located(self, folder: Path) -> "ModelSpec":
@@ -154,7 +154,7 @@ class ModelSpec(ModelSettings):
         return {k: v for k, v in vars(self).items() if k != "where" and v is not None}
 
     def require_there(self) -> None:
-        """Refuse a model that is neither on this machine nor a hub id, without loading anything."""
+        """Raise ModelError unless model and adapter are on this machine, or the model is a hub id."""
         if self.where not in EMBEDDED and not is_hub_id(self.where) and not exists(self.where):
             raise no_such_model(self.where)
         if self.adapter and not exists(f"{self.adapter}/adapter_config.json"):
@@ -170,14 +170,14 @@ def is_hub_id(text: str) -> bool:
 
 
 def _value(setting: str, text: str) -> Any:
-    """Parse the value of a setting; an invalid value remains text and is refused later."""
+    """Convert a setting's text to its value; invalid text is returned unchanged and refused later."""
     if setting in _NUMBERS and text.strip().isdecimal():
         return int(text)
     return _SWITCHES.get(text.strip(), text) if setting == "override_mask" else text
 
 
 def expected_of(setting: str, value: Any) -> str:
-    """Describe the values that a setting expects if this value is invalid; else return "".
+    """Return a description of the values that a setting expects, or "" if `value` is valid.
 
     The same rule applies to typed text, Python arguments and floatscope.json.
     """
@@ -195,7 +195,7 @@ def expected_of(setting: str, value: Any) -> str:
 
 
 def _require(values: Mapping[str, Any]) -> None:
-    """Refuse an invalid value, and name its field."""
+    """Raise UsageError, which names the field, if a value is invalid."""
     for field, value in values.items():
         if (value is not None or field == "where") and (expected := expected_of(field, value)):
             raise UsageError(f"model: {field} = {value!r:.120}", f"Give {expected}.")

@@ -30,9 +30,9 @@ def mask_id(
     requested: int | None,
     override: bool | None = None,
 ) -> int | None:
-    """Return the mask token's id: the given id, or else that of the config, the tokenizer or the family.
+    """Return the mask token's id, as requested or from config, tokenizer or family; None if causal.
 
-    A given id that contradicts the config or the tokenizer needs `override`.
+    A requested id that contradicts the config or the tokenizer is refused unless `override` is True.
     """
     if direction is Direction.CAUSAL:
         return None
@@ -60,7 +60,7 @@ def mask_id(
 
 
 def _warn_of_ordinary(mask: int, tokenizer: Any) -> None:
-    """Warn about a mask id that is an ordinary token: text that contains it would be read as masks."""
+    """Warn about a mask id that is an ordinary token, because text with this token is read as masks."""
     if tokenizer is None or mask in tokenizer.added_tokens_decoder:
         return
     token = tokenizer.convert_ids_to_tokens(mask)
@@ -74,7 +74,7 @@ def _warn_of_ordinary(mask: int, tokenizer: Any) -> None:
 
 
 def _named_masks(config: Any, tokenizer: Any) -> dict[str, Any]:
-    """Return the mask ids that a checkpoint names, by their source."""
+    """Return the mask ids that a checkpoint names, by source: "config.json" and "the tokenizer"."""
     from_tokenizer = getattr(tokenizer, "mask_token_id", None)
     if from_tokenizer is None:
         from_tokenizer = next(iter(_token_ids(tokenizer, MASK_NAMES)), None)
@@ -86,7 +86,7 @@ def _named_masks(config: Any, tokenizer: Any) -> dict[str, Any]:
 
 
 def _published_mask(family: Family, config: Any, tokenizer: Any) -> int | None:
-    """Return the mask id of the family's published checkpoints if the vocabulary matches theirs."""
+    """Return the mask id of the family's published checkpoints, or None; refuse a different vocabulary."""
     mask, size = family.mask_id, int(config.vocab_size)
     if mask is None:
         return None
@@ -130,10 +130,10 @@ _SAY_MASK = (
 
 
 def chat_template_fits(name: str, tokenizer: Any, arguments: dict[str, Any]) -> bool:
-    """Tell whether prompts use the chat template: whether it exists and its markers are tokens.
+    """Tell whether prompts can use the chat template: it exists, and its markers are single tokens.
 
-    A base model may include the chat template of its instruction-tuned version without having its
-    markers.
+    A base model may include the chat template of its instruction-tuned version although its vocabulary
+    lacks the template's markers.
     """
     template = getattr(tokenizer, "chat_template", None)
     if not template:
@@ -162,7 +162,7 @@ def _is_token(tokenizer: Any, text: str) -> bool:
 
 
 def require_undisguised(name: str, family: Family, raw: dict[str, Any], tokenizer: Any) -> None:
-    """Refuse a causal architecture with a mask token and custom modelling code: the model is not causal."""
+    """Refuse a causal architecture with a mask token and custom code, because such a model is not causal."""
     named = raw.get("auto_map")
     named = named if isinstance(named, dict) else {}
     classes = {str(c) for k, c in named.items() if k.startswith("AutoModel")}
@@ -179,7 +179,7 @@ def require_undisguised(name: str, family: Family, raw: dict[str, Any], tokenize
 
 
 def end_ids(config: Any, generation: Any, tokenizer: Any) -> tuple[int, ...]:
-    """Return every token id that ends an answer."""
+    """Return every token id that ends an answer, those of config.json first; ModelError if invalid."""
     ids: list[int] = []
     for source, where in (
         (config, "config.json"),

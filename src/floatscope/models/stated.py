@@ -15,7 +15,7 @@ FILE = "floatscope.json"
 
 
 def read(folder: Path | None) -> ModelSettings:
-    """Read the floatscope.json of a directory, if it has one."""
+    """Return the settings in a directory's floatscope.json; without the file, all settings are None."""
     if folder is None or not (folder / FILE).exists():
         return ModelSettings()
     file = folder / FILE

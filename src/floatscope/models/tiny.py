@@ -1,7 +1,7 @@
 """Tiny random checkpoints in each family's published format: key names, config fields, tokenizer files.
 
-For tests, benchmarks and trials without a real checkpoint. The weights are random, so such a model can
-test the instrument but has learned nothing about language.
+The checkpoints are for tests, benchmarks and trials without a real checkpoint. Their weights are random,
+so such a model can test the instrument but has learned nothing about language.
 """
 
 import json
@@ -73,7 +73,7 @@ def write(family: str, path: str | Path, shape: Shape | None = None, *, shards: 
 
 
 def _weights(name: str, config: dict[str, Any], s: Shape) -> dict[str, Tensor]:
-    """Draw random weights under the family's published key names."""
+    """Return random weights of the family's network, under the family's published key names."""
     kind = family_by_name(name)
     with torch.device("meta"):
         net = kind.network_class(kind.config(config))

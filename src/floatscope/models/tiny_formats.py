@@ -1,4 +1,4 @@
-"""Published formats of the families, config.json and key names, for tiny random checkpoints.
+"""The families' published formats (config.json and key names), for writing tiny random checkpoints.
 
 `tiny` draws the weights and writes the files. Sizes are those of a Shape; everything else is as in the
 published files, including fields that Floatscope does not read.
@@ -20,7 +20,7 @@ EXPERTS, CHOSEN = 6, 2
 
 @dataclass(frozen=True)
 class Format:
-    """The config.json of one family, and its names for the network's tensors."""
+    """The published format of one family: functions that make its config.json and rename the tensors."""
 
     config: Callable[[Any], Config]
     named: Callable[[Weights], Weights] = dict
@@ -47,7 +47,8 @@ def _custom_code(
 ) -> Config:
     """Return the config fields that declare custom modelling code. No such code is written or run.
 
-    `automatic`: auto classes of transformers for the architecture; `other_classes`: those for another class.
+    `automatic` lists the auto classes of transformers that load the architecture. `other_classes` maps
+    further auto classes to the model classes that they load.
     """
     classes = dict.fromkeys(automatic, architecture) | other_classes
     code = {name: f"{file}.{class_name}" for name, class_name in classes.items()}
@@ -55,7 +56,7 @@ def _custom_code(
 
 
 def split_experts(weights: Weights) -> Weights:
-    """Split the experts of a layer, which the network stores in one tensor, as in published checkpoints."""
+    """Return the weights with one tensor per expert, as published; the network joins a layer's experts."""
 
     def named() -> Iterator[tuple[str, Tensor]]:
         for key, value in weights.items():
@@ -75,7 +76,7 @@ def split_experts(weights: Weights) -> Weights:
 
 
 def _stock(architecture: str, model_type: str) -> Callable[[Any], Config]:
-    """Return the config function of a transformers network without a publisher's fields."""
+    """Return a function that makes the config.json of a transformers network from a Shape."""
 
     def config(s: Any) -> Config:
         return _sizes(s) | {"architectures": [architecture], "model_type": model_type}
@@ -118,7 +119,7 @@ def _llada(s: Any) -> Config:
 
 
 def _llada_names(weights: Weights) -> Weights:
-    """Invert the family's key mapping."""
+    """Return the weights under the key names of LLaDA's published checkpoints."""
     renamed = {
         "model.embed_tokens.": "model.transformer.wte.",
         "model.norm.": "model.transformer.ln_f.",
@@ -218,7 +219,7 @@ def _llada2(s: Any) -> Config:
 
 
 def _llada2_names(weights: Weights) -> Weights:
-    """Join q, k and v in one tensor, and use the published names."""
+    """Return the weights as LLaDA 2 publishes them: q, k and v in one tensor, and other key names."""
     renamed = {
         "model.embed_tokens.": "model.word_embeddings.",
         "self_attn.q_norm": "attention.query_layernorm",

@@ -32,7 +32,7 @@ INSTALL = (
 
 
 def locate(name: str) -> Path:
-    """Return the file of the base weights, which all three models share."""
+    """Return the file of the base weights, which the three twin models share, after verifying it."""
     spec = importlib.util.find_spec(PACKAGE)  # locates the package without running it
     folders = list(spec.submodule_search_locations or []) if spec is not None else []
     file = next((Path(f) / BASE for f in folders if (Path(f) / BASE).is_file()), None)
@@ -52,7 +52,7 @@ def locate(name: str) -> Path:
 
 
 def adapter(where: object, path: str | Path | None) -> Path | None:
-    """Return the adapter of an embedded twin model, or the given adapter for any other model."""
+    """Return the directory of a twin model's adapter; for any other model the given path, or None."""
     if where not in TWIN or where == PARENT:
         return None if path is None else Path(path).expanduser()
     name = str(where)

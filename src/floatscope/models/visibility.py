@@ -19,9 +19,9 @@ from .family import Direction
 
 @dataclass(frozen=True, eq=False)
 class Visibility:
-    """The visibility of `keys` columns to `queries` rows; the first `padding[b]` columns are empty.
+    """Which of `keys` columns each of `queries` rows sees; prompt b's first `padding[b]` columns are empty.
 
-    The rows are the last ones, unless `first` gives the column of the first row.
+    The rows are the last columns, unless `first` gives the column of the first row.
     """
 
     direction: Direction
@@ -41,7 +41,7 @@ class Visibility:
     n_filled: Int[Tensor, ""] | None = None
 
     def within(self, reach: int | None) -> "Visibility":
-        """Return the rule of a layer that sees `reach` positions to either side; itself without a limit."""
+        """Return the visibility in a layer that sees `reach` positions to either side (None: no limit)."""
         if reach is None or reach >= self.keys - 1:
             return self
         if self.direction is not Direction.BIDIRECTIONAL:
@@ -78,7 +78,7 @@ class Visibility:
         return slice(self.first_row, self.first_row + self.queries)
 
     def of_rows(self, by_column: Tensor, axis: int) -> Tensor:
-        """Select the rows' values from values by column."""
+        """Return the rows' values from a tensor that has one value per column along `axis`."""
         if self.row_columns is not None:
             return by_column.index_select(axis, self.row_columns)
         return by_column.narrow(axis, self.first_row, self.queries)
@@ -93,12 +93,12 @@ class Visibility:
 
     @cached_property
     def key_is_real(self) -> Bool[Tensor, "b k"]:
-        """Columns that count: neither padding nor after a prompt's end."""
+        """Whether each column counts, that is, is neither padding nor after its prompt's end."""
         return self._is_real(torch.arange(self.keys, device=self.padding.device))
 
     @cached_property
     def row_is_real(self) -> Bool[Tensor, "b q"]:
-        """Rows that count: neither padding nor after a prompt's end."""
+        """Whether each row counts, that is, is neither padding nor after its prompt's end."""
         return self._is_real(self.query_positions)
 
     def _is_real(self, columns: Int[Tensor, " n"]) -> Bool[Tensor, "b n"]:
@@ -116,9 +116,9 @@ class Visibility:
 
     @cached_property
     def last_visible(self) -> Int[Tensor, "b q"]:
-        """Last key that each query sees. It never decreases from row to row.
+        """Column of the last key that each query sees. It never decreases from row to row.
 
-        With left padding, the last visible key determines the whole rule.
+        Without local layers, the padding and the last visible key determine the whole visibility.
         """
         rows = self.query_positions.expand(len(self.padding), -1)
         if self.direction is Direction.CAUSAL:
@@ -140,7 +140,7 @@ class Visibility:
 
     @cached_property
     def first_visible(self) -> Int[Tensor, "b q"]:
-        """First key that each query sees. It never decreases from row to row."""
+        """Column of the first key that each query sees. It never decreases from row to row."""
         padding = self.padding[:, None].expand(-1, self.queries)
         if self.reach is None:
             return padding
@@ -153,7 +153,7 @@ class Visibility:
 
     @cached_property
     def mask(self) -> Bool[Tensor, "b 1 q k"] | None:
-        """Mask for SDPA; None if rows see every key, or every key up to their own position."""
+        """Mask for SDPA; None if no mask is needed: each row sees every key, or every key up to its own."""
         plain = not self.direction.in_blocks and self.first is None and self.reach is None
         if plain and not self.padded:
             return None
@@ -171,7 +171,7 @@ class Visibility:
 
     @property
     def matrix(self) -> Bool[Tensor, "b q k"]:
-        """The complete mask. A padding row sees itself, so that every row sees a key."""
+        """Whether each row sees each key. A padding row sees itself, so that every row sees a key."""
         keys = torch.arange(self.keys, device=self.padding.device)
         first, last = self.first_visible[:, :, None], self.last_visible[:, :, None]
         visible = (keys >= first) & (keys <= last)

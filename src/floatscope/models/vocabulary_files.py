@@ -30,12 +30,12 @@ _TAKEN = {
 
 
 def vocabulary_of(path: Path) -> Path | None:
-    """Return the vocabulary file of a checkpoint, or None."""
+    """Return the path of a checkpoint's vocab.txt or spiece.model; None if there is neither."""
     return next((path / name for name in (_WORDS, _PIECES) if (path / name).exists()), None)
 
 
 def read_tokenizer(file: Path, kind: str, settings: Mapping[str, dict[str, Any]]) -> Any:
-    """Build a tokenizer of transformers' class `kind`; `settings` holds the JSON files beside it, by name."""
+    """Build a tokenizer of transformers' class `kind`; `settings` has the objects of SETTINGS, by file."""
     if file.stat().st_size > _LIMIT:
         raise ModelError(f"{file} is larger than any {file.name}", _COPY)
     config = settings[SETTINGS[0]] | settings[SETTINGS[1]]
@@ -96,7 +96,7 @@ def _albert(file: Path, options: dict[str, Any]) -> tuple[Any, dict[str, int]]:
 
 
 def _sentencepiece(file: Path) -> tuple[list[tuple[str, float]], int, bytes]:
-    """Read a SentencePiece model: its pieces with scores, the index of the unknown piece, its normaliser."""
+    """Return a SentencePiece model's pieces with scores, the unknown piece's index, and its normaliser."""
     pieces: list[tuple[str, float]] = []
     unknown, characters, unigram = 0, b"", True
     try:
@@ -117,7 +117,7 @@ def _sentencepiece(file: Path) -> tuple[list[tuple[str, float]], int, bytes]:
 
 
 def _fields(data: bytes) -> Iterator[tuple[int, Any]]:
-    """Yield the fields of a protocol buffer: (number, int or bytes)."""
+    """Yield the number and the value (int or bytes) of each field of a protocol buffer message."""
     offset = 0
     while offset < len(data):
         key, offset = _varint(data, offset)

@@ -26,7 +26,7 @@ def rendered(
     answer: bool = True,
     **arguments: Any,
 ) -> str:
-    """Render a chat as text.
+    """Return a chat as text, rendered with the tokenizer's chat template.
 
     Args:
         tokenizer (PreTrainedTokenizer): tokenizer whose chat template is applied.
@@ -57,7 +57,7 @@ def rendered(
 
 
 def ask(request: dict[str, Any]) -> tuple[str | None, str | None] | None:
-    """Send a request to the child process.
+    """Send a request to the child process and return its answer.
 
     Args:
         request (dict): one of `{"template": {...}}` and `{"tokenizer": {...}}`.

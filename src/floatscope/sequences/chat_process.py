@@ -64,7 +64,7 @@ def _render(**request: Any) -> str:
 
 
 def _try_tokenizer(file: str, texts: list[str]) -> str:
-    """Encode and decode the texts and every added token."""
+    """Encode and decode the texts and every added token with the tokenizer of a file; return ""."""
     from tokenizers import Tokenizer
 
     tokenizer = Tokenizer.from_file(file)

@@ -14,7 +14,7 @@ ABSENT = -1  # a position that a causal or block model has not reached yet
 
 
 class Change(IntEnum):
-    """How a step changed a position."""
+    """The kind of change that a step makes at a position."""
 
     NONE = 0
     REVEAL = 1  # mask (or nothing yet) → token
@@ -25,7 +25,7 @@ class Change(IntEnum):
 def change_of(
     before: Int[np.ndarray, "*t s"], after: Int[np.ndarray, "*t s"], mask_id: int
 ) -> Int8[np.ndarray, "*t s"]:
-    """Return how each position changed between any two states."""
+    """Return the Change of each position from the canvas `before` a step to the canvas `after`, as int8."""
     empty_before = (before == mask_id) | (before == ABSENT)
     empty_after = (after == mask_id) | (after == ABSENT)
     kind = np.where(empty_before, Change.REVEAL, np.where(empty_after, Change.REMASK, Change.EDIT))
@@ -72,5 +72,5 @@ class Decoding:
 
     @property
     def answer_ids(self) -> list[int]:
-        """Token ids of the final answer."""
+        """Token ids of the answer after the last step, masks included."""
         return [int(i) for i in self.canvas[-1, len(self.prompt.ids) :]]

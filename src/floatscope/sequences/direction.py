@@ -4,7 +4,7 @@ from enum import StrEnum
 
 
 class Direction(StrEnum):
-    """Which keys a query sees."""
+    """The direction of a model's attention: which keys a query sees."""
 
     CAUSAL = "causal"  # itself and all earlier positions
     BIDIRECTIONAL = "bidirectional"  # everything
@@ -27,15 +27,15 @@ class Grid(StrEnum):
     PADDED = "padded"
 
     def offset(self, block: int | None, prompt: int) -> int:
-        """Return the number of positions by which the first block is shorter, for this prompt length."""
+        """Return by how many positions the first block is shorter than `block`, for this prompt length."""
         return -prompt % block if self is Grid.PADDED and block is not None else 0
 
 
 def current_block(first: int, stop: int, block: int, offset: int) -> int:
-    """Return the start of the block with positions first … stop − 1; `first` if that range is empty."""
+    """Return the start of the block with positions first … stop − 1; `first` if there are none."""
     return block_start(first, block, offset) if first < stop else first
 
 
 def block_start(position: int, block: int, offset: int) -> int:
-    """Return the first position of the block that contains a position (negative in a shorter first block)."""
+    """Return the first position of the block that contains a position; negative in a shorter first block."""
     return (position + offset) // block * block - offset

@@ -155,7 +155,7 @@ class Encoded:
         object.__setattr__(self, "names", tuple(dict.fromkeys(self.regions)))
 
     def positions(self, region: str) -> list[int]:
-        """Return the positions of a region."""
+        """Return the positions of the tokens of a region; empty if the prompt has no such region."""
         return [i for i, name in enumerate(self.regions) if name == region]
 
 
@@ -163,7 +163,7 @@ PromptLike = str | Prompt | Encoded | Sequence[int]
 
 
 def encode(model: Vocabulary, prompt: Any) -> Encoded:
-    """Tokenise a prompt; token ids are used unchanged."""
+    """Return a prompt as token ids with regions, after checking the ids; given ids are used unchanged."""
     if isinstance(prompt, Encoded):
         encoded = prompt
     elif isinstance(prompt, str | Prompt):
@@ -236,7 +236,7 @@ def _tokenise(model: Vocabulary, prompt: Prompt) -> Encoded:
 
 
 def _require_text(part: Part) -> None:
-    """Refuse a lone surrogate: half a character, which neither a tokenizer nor a file can represent."""
+    """Refuse text with a lone surrogate (half a character), which no tokenizer or file can represent."""
     try:
         part.text.encode("utf-8")
     except UnicodeEncodeError as error:
@@ -248,7 +248,7 @@ def _require_text(part: Part) -> None:
 
 
 def _in_template(model: Vocabulary, parts: tuple[Part, ...]) -> tuple[str, tuple[Part, ...], str]:
-    """Return the template's text before a user message, the message as rendered, and the text after it."""
+    """Return the template's text before a user message, the message's parts, and the text after them."""
     message = {"role": "user", "content": _EDGE + _SENTINEL + _EDGE}
     chat = rendered(model.tokenizer, [message], model.name, **model.template_arguments)
     pieces = chat.split(_SENTINEL)
@@ -267,7 +267,7 @@ def _in_template(model: Vocabulary, parts: tuple[Part, ...]) -> tuple[str, tuple
 
 
 def _trimmed(parts: tuple[Part, ...], end: int, strip: Callable[[str], str]) -> tuple[Part, ...]:
-    """Strip white space at one end of the joined parts. Their text must not be all white space."""
+    """Return the parts without white space at one end of their joined text, which must have other text."""
     trimmed = list(parts)
     while not strip(trimmed[end].text):
         trimmed.pop(end)

@@ -35,7 +35,7 @@ FUNCTION_WORDS = frozenset(
 
 
 def token_class(text: str, token_id: int, region: str, model: Vocabulary) -> str:
-    """Return the class of one token. In template text, words are `template`, newlines `whitespace`."""
+    """Return the class of one token. In template text, every word has the class "template"."""
     if token_id < 0:
         return "absent"
     if token_id == model.mask_id:
@@ -55,7 +55,7 @@ def token_class(text: str, token_id: int, region: str, model: Vocabulary) -> str
 def classify(
     ids: Sequence[int], texts: Sequence[str], regions: Sequence[str], model: Vocabulary
 ) -> list[str]:
-    """Return the class of every token."""
+    """Return the class of every token, given the tokens' ids, texts and regions."""
     tokens = list(zip(texts, ids, regions, strict=True))
     classes = {token: token_class(*token, model) for token in set(tokens)}
     return [classes[token] for token in tokens]

@@ -61,7 +61,7 @@ _passed: set[str] = set()
 
 
 def require_bounded_files(folder: Path) -> None:
-    """Check the tokenizer.json of a directory, if it has one."""
+    """Raise ModelError if the tokenizer.json of a directory, if it has one, is not safe to use."""
     file = folder / "tokenizer.json"
     _require_no_other_file(folder / "tokenizer_config.json")
     if not file.is_file():
@@ -84,7 +84,7 @@ def require_bounded_files(folder: Path) -> None:
 
 
 def require_bounded(tokenizer: Any, name: str) -> None:
-    """Check a tokenizer that transformers built without a tokenizer.json."""
+    """Raise ModelError if a tokenizer that transformers built without a tokenizer.json exceeds the bounds."""
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if backend is None:
         return
@@ -107,7 +107,7 @@ def _require_no_other_file(config: Path) -> None:
 
 
 def _examine(raw: Any, name: str) -> bool:
-    """Refuse rules that can lengthen a text beyond the bound; return whether all rules have known types."""
+    """Refuse rules that can lengthen a text beyond GROWTH; return whether all rules have known types."""
     try:
         rules = [rule for part in _PARTS for rule in _rules(raw.get(part))]
         before = _product(raw, _PARTS[:3])
@@ -133,7 +133,7 @@ def _examine(raw: Any, name: str) -> bool:
 
 
 def _rules(part: Any) -> Iterator[dict[str, Any]]:
-    """Yield every rule of a part, including those inside sequences."""
+    """Yield every rule of a part of a tokenizer, including the rules inside sequences."""
     if part is None:
         return
     if part["type"] != "Sequence":
@@ -202,7 +202,7 @@ def _tokens(raw: dict[str, Any]) -> Iterator[str]:
 
 
 def _try(raw: Any, file: Path) -> None:
-    """Load and use the tokenizer in the bounded child process."""
+    """Load and use the tokenizer in the bounded child process; raise ModelError if that fails."""
     reply = ask({"tokenizer": {"file": str(file.absolute()), "texts": _texts(raw)}})
     if reply is None:
         raise ModelError(
@@ -213,7 +213,7 @@ def _try(raw: Any, file: Path) -> None:
 
 
 def _texts(raw: Any) -> list[str]:
-    """Make the trial texts: ordinary ones, and some made of the tokenizer's own patterns."""
+    """Return the trial texts: ordinary texts, and texts made of the tokenizer's own patterns."""
     units = ["The quick brown fox jumps over the lazy dog. ", "a", " ", "\n", "0", ".", "é漢🙂 "]
     patterns = list(_strings(raw.get(part) for part in _PARTS if isinstance(raw, dict)))
     units += patterns[:_MOST_RULES] + sorted(set("".join(patterns)))[:_CHARACTERS]
@@ -221,7 +221,7 @@ def _texts(raw: Any) -> list[str]:
 
 
 def _strings(content: Any) -> Iterator[str]:
-    """Yield the strings that the rules search for and the strings that they insert."""
+    """Yield the strings in a tokenizer's rules: patterns to search for, and text to insert."""
     if isinstance(content, dict):
         for key, value in content.items():
             if (

@@ -1,4 +1,4 @@
-"""Protocols of the model facts that prompts and samplers need: tokenizer, special tokens, direction, context.
+"""Protocols of the facts about a model that prompts and samplers need, such as its tokenizer and direction.
 
 All of these facts are known before any weights are read.
 """
@@ -10,7 +10,7 @@ from .direction import Direction, Grid
 
 @runtime_checkable
 class Vocabulary(Protocol):
-    """The tokenizer and special tokens of a model. A Model implements it."""
+    """The tokenizer and special tokens of a model. Every Model implements this protocol."""
 
     @property
     def name(self) -> str: ...
@@ -30,7 +30,7 @@ class Vocabulary(Protocol):
 
 @runtime_checkable
 class ModelFacts(Vocabulary, Protocol):
-    """Facts of every Model, including a Model without weights."""
+    """The facts that samplers need of a model. Every Model implements this protocol, also without weights."""
 
     @property
     def direction(self) -> Direction: ...

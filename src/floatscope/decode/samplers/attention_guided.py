@@ -21,17 +21,19 @@ class AttentionGuided(Sampler):
     """Reveal masks that hardly attend to each other; strongly attended, confident positions come first.
 
     DAPD (2603.12996), as its authors' code decodes. The dependence s between two masks is the mean of the
-    attention in both directions, over the heads of the last 30 % of the layers (or of `layers`). Masks
-    are taken in falling order of (Σ s)·p. A mask is skipped if its s with a mask that is already taken
-    exceeds τ times its largest s. τ grows from `tau_min` to `tau_max` with the share of the answer that
-    is revealed. Takes as many steps as it needs.
+    attention in both directions, over the heads of the last 30 % of the layers (or of `layers`); p is the
+    probability of a mask's proposed token. Masks are taken in falling order of p · Σ s, summed over all
+    other masks. A mask is skipped if its s with a mask that is already taken exceeds τ times its largest
+    s. τ grows from `tau_min` to `tau_max` with the share of the answer that is revealed. Takes as many
+    steps as it needs.
 
     Args:
         tau_min: τ at the first step, 0 to 1, default 0.01.
         tau_max: τ when the answer is complete, from `tau_min` to 1, default 0.15.
         variant: "staged" (default) also reveals all masks with p ≥ 0.9 once half of the answer is
             revealed; "direct" first reveals all masks with p = 1.
-        layers: layers whose attention gives s, as a number, a slice or a sequence; None is the last 30 %.
+        layers: layers whose attention gives s, as a number, a slice or a sequence; None (default) is the
+            last 30 %.
     """
 
     tau_min: float = 0.01
@@ -82,7 +84,7 @@ class AttentionGuided(Sampler):
 
 
 def _independent(score: Tensor, edges: Tensor, free: Tensor) -> Bool[Tensor, "b w"]:
-    """Choose positions in order of falling score, skipping positions with an edge to a chosen one."""
+    """Choose positions in `free` by falling score, and skip each one with an edge to a chosen position."""
     order = ranked(score, free).argsort(-1)  # (b, w): positions, the highest score first
     prompt = torch.arange(len(order), device=order.device)
     selected = torch.zeros_like(free)

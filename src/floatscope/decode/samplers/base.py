@@ -22,7 +22,7 @@ from ..draw import check_seed
 
 @dataclass(frozen=True, eq=False)
 class Guess:
-    """The model's proposals for a window of positions. Each prompt decides within its own block."""
+    """The model's proposals for a window of positions that contains the current block of each prompt."""
 
     token: Int[Tensor, "b w"]
     confidence: Float[Tensor, "b w"]  # probability of the token over all tokens, offered or not
@@ -41,7 +41,7 @@ class Guess:
     decided_share: Float[Tensor, " b"] | None = None
 
     def select(self, prompts: list[int], step: int, steps: int) -> "Guess":
-        """Select some prompts of the batch."""
+        """Return the proposals of some prompts of the batch, given by index, at a step of their blocks."""
         tensors: dict[str, Any] = {f.name: getattr(self, f.name) for f in fields(self)}
         part: dict[str, Any] = {
             name: t[prompts] for name, t in tensors.items() if isinstance(t, Tensor)
@@ -113,7 +113,7 @@ class Sampler(Configured):
 
     @property
     def n_steps(self) -> int:
-        """Number of denoising steps."""
+        """Number of denoising steps: `steps`, or one per token by default."""
         return self.length if self.steps is None else self.steps
 
     def check(self, model: ModelFacts) -> None:
@@ -178,7 +178,7 @@ class Sampler(Configured):
         check_seed(self.seed)
 
     def listens_to(self, n_layers: int) -> frozenset[int] | None:
-        """Return the layers whose attention between masks the rule reads (`Guess.coupling`), or None.
+        """Return the layers whose attention between masks the rule reads (`Guess.coupling`); None if none.
 
         Args:
             n_layers: number of layers of the model.
@@ -209,7 +209,7 @@ class Sampler(Configured):
         return -(-masked // (steps - step))
 
     def offered(self, logits: Float[Tensor, "b w v"]) -> Float[Tensor, "b w v"]:
-        """Return the logits with −∞ for tokens that may not be proposed. The default allows every token.
+        """Return the logits, with −∞ for tokens that must not be proposed. The default allows every token.
 
         Args:
             logits: logits of the window, shape (prompts, positions, vocabulary).
@@ -291,7 +291,7 @@ class Sampler(Configured):
 
 
 def ranked(score: Float[Tensor, "b w"], among: Bool[Tensor, "b w"]) -> Int[Tensor, "b w"]:
-    """Rank the allowed positions by falling score, ties by position; other positions come last."""
+    """Return each position's rank (0: highest score) among those in `among`; other positions come last."""
     order = score.masked_fill(~among, -math.inf).argsort(dim=-1, descending=True, stable=True)
     # A score of −inf ties with forbidden positions, which are moved behind it.
     order = order.gather(-1, (~among).gather(-1, order).to(torch.int8).argsort(dim=-1, stable=True))
@@ -309,9 +309,10 @@ def best(
 def sure_or_best(
     guess: Guess, p: Float[Tensor, "b w"], threshold: float, block_steps: int | None
 ) -> Bool[Tensor, "b w"]:
-    """Choose all masks with p above the threshold; if the schedule requires more, choose the most confident.
+    """Choose all masks with p > threshold, or the most confident ones if the schedule requires more.
 
-    The schedule divides a whole block evenly over `block_steps` steps, by default one position per step.
+    The schedule requires the same number of positions at each of `block_steps` steps of a whole block, by
+    default one position per step.
     """
     steps = block_steps or guess.block
     count = max(1, guess.block // steps + (guess.step < guess.block % steps))
@@ -333,7 +334,7 @@ class Adaptive(Sampler):
 
 
 def check_blocks(sampler: "Sampler", **shares: float) -> None:
-    """Refuse invalid thresholds and a number of steps for an adaptive sampler."""
+    """Check the fields of an adaptive sampler: shares from 0 to 1, `steps` unset, `block_steps` ≥ 1."""
     name = type(sampler).__name__
     for field, value in shares.items():
         if not 0 <= value <= 1:
@@ -346,7 +347,7 @@ def check_blocks(sampler: "Sampler", **shares: float) -> None:
 
 
 def by_chance(guess: Guess, chance: float) -> Bool[Tensor, "b w"]:
-    """Choose each mask with probability `chance`, except postponed ones; at the last step choose all."""
+    """Choose each mask with probability `chance`, but no postponed mask; choose all at the last step."""
     if guess.step == guess.steps - 1:
         return guess.masked
     return guess.masked & ~guess.postponed & (guess.noise < chance)

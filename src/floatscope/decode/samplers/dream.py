@@ -16,19 +16,20 @@ ALGORITHMS = ("origin", "maskgit_plus", "topk_margin", "entropy")
 
 @dataclass(frozen=True)
 class Dream(Sampler):
-    """Decode as Dream does: cut to top-p, draw, order by `alg`, reveal int(n·(1 − s/t)) of n masks.
+    """Decode as Dream does: draw tokens from the top-p, and reveal masks in order of `alg` on its schedule.
 
     Dream 7B (2508.15487), with the names of its generation code and the settings of its README. The
     logits are divided by the temperature, then cut to `top_p` and `top_k`; a token is drawn from that
-    distribution. t and s are neighbours of linspace(1, eps, steps + 1); the last step reveals all masks.
-    A step may reveal nothing. The method was published for one block, with n averaged over a batch; here
-    every block runs through the schedule, and n is each prompt's own.
+    distribution. A step reveals int(n·(1 − s/t)) of a prompt's n masks, which may be none; t and s are
+    the times of this step and the next in linspace(1, eps, steps + 1). The last step reveals all masks.
+    The method was published for one block, with n averaged over a batch; here every block runs through
+    the schedule, and each prompt has its own n.
 
     Args:
         temperature: divides the logits, default 0.2; 0 takes the arg-max.
         alg: order in which positions are revealed: "entropy" (default) by Σ p ln(p + 1e-10),
-            "maskgit_plus" by p of the token, "topk_margin" by p₁ − p₂. "origin" reveals each mask with
-            probability 1 − s/t instead.
+            "maskgit_plus" by p of the proposed token, "topk_margin" by the two largest p, p₁ − p₂.
+            "origin" has no order: it reveals each mask with probability 1 − s/t.
         alg_temp: above 0, positions are drawn by softmax(order / alg_temp) instead of taken by rank.
             Default 0.
         top_p: total probability of the tokens that may be proposed, above 0 to 1, default 0.95; 1 is off.
@@ -65,7 +66,10 @@ class Dream(Sampler):
         return logits.masked_fill(warm == -math.inf, -math.inf)
 
     def _chance(self, step: int, steps: int) -> float:
-        """Return 1 − s/t in float32, as published: k is truncated to a whole number."""
+        """Return the share of masks to reveal in this step, 1 − s/t for times t (now) and s (next).
+
+        Computed in float32 as in the published code, because the number of masks is truncated from it.
+        """
         if step == steps - 1:
             return 1.0
         times = torch.linspace(1, self.eps, steps + 1)

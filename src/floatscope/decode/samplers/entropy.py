@@ -9,7 +9,7 @@ from .base import Guess, Sampler
 
 
 def entropy(guess: Guess) -> Float[Tensor, "b w"]:
-    """Return −Σ p ln p of each position's distribution, in nats."""
+    """Return the entropy −Σ p ln p of each position's token distribution, in nats."""
     p = guess.log_p.exp()
     return -(p * guess.log_p.clamp_min(-1e30)).sum(-1)  # 0 · ln 0 = 0
 
@@ -18,8 +18,8 @@ def entropy(guess: Guess) -> Float[Tensor, "b w"]:
 class Entropy(Sampler):
     """Reveal the positions whose token distribution has the lowest entropy.
 
-    The order of Dream's `entropy` (2508.15487) with LLaDA's even schedule, as in the comparisons of
-    2508.13021. `Dream` has Dream's own schedule and top-p.
+    Positions are ordered as by Dream's `entropy` (2508.15487) and revealed on LLaDA's even schedule, as in
+    the comparisons of 2508.13021. The sampler `Dream` has Dream's own schedule and top-p.
     """
 
     def score(self, guess: Guess) -> Float[Tensor, "b w"]:

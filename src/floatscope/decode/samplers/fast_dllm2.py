@@ -13,7 +13,7 @@ from .base import Adaptive, Guess, ranked
 
 @dataclass(frozen=True)
 class FastDLLM2(Adaptive):
-    """Reveal a block's first token from the row before it; then, by sub-block, all with p > threshold.
+    """Reveal a block's first token from the row before it; then, by sub-block, masks with p > threshold.
 
     Fast-dLLM v2 (2509.26328), after the published fragments of its decoding code, with the settings of
     its examples. The last row of the finished context predicts the first token of a block that begins

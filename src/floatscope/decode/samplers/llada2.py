@@ -10,7 +10,7 @@ from .base import Adaptive, Guess, sure_or_best
 
 @dataclass(frozen=True)
 class LLaDA2(Adaptive):
-    """Reveal all masks with p > threshold, or as many as the schedule requires if these are fewer.
+    """Reveal all masks with p > threshold, or the most confident masks if the schedule requires more.
 
     LLaDA 2.0 (2512.15745), as in its generation code. The method was published for blocks of 32 on the
     model's grid, with the last block filled up to 32; here the last block ends with the answer. Takes as

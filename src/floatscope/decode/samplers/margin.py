@@ -1,4 +1,4 @@
-"""Margin: a sampler that reveals the positions with the clearest best token."""
+"""Margin: a sampler that reveals the positions with the largest lead of the likeliest token."""
 
 from dataclasses import dataclass
 
@@ -12,7 +12,7 @@ from .base import Guess, Sampler
 class Margin(Sampler):
     """Reveal the positions with the largest margin between the two most likely tokens, p₁ − p₂.
 
-    The order of Kim et al. 2025, arXiv 2502.06768, with LLaDA's even schedule.
+    Positions are ordered as by Kim et al. 2025 (arXiv 2502.06768) and revealed on LLaDA's even schedule.
     """
 
     def score(self, guess: Guess) -> Float[Tensor, "b w"]:

@@ -11,11 +11,11 @@ from .base import Adaptive, Guess, ranked
 
 @dataclass(frozen=True)
 class Nemotron(Adaptive):
-    """Reveal a block's first token from the causal row before it; then all with p ≥ threshold, at least one.
+    """Reveal a block's first token from the causal row before it; then all masks with p ≥ threshold.
 
     Nemotron-Labs-Diffusion, as in its generation code. The finished context is causal, and its last row
-    predicts the block's first token as a causal model does. That token is revealed alone, before the
-    others. For block models.
+    predicts the block's first token as a causal model does. That token is revealed alone, in the block's
+    first step. Later steps reveal at least one token. For block models.
 
     Args:
         threshold: probability from which a token is revealed, default 0.9.

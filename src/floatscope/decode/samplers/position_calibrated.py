@@ -1,4 +1,4 @@
-"""PositionCalibrated: PC-Sampler, in log space."""
+"""PositionCalibrated: a sampler that prefers early positions and rare tokens (PC-Sampler, in log space)."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,9 +19,10 @@ _FLOOR = 1e-30
 class PositionCalibrated(Sampler):
     """Reveal confident, unexpected tokens first, and early positions of the block before late ones.
 
-    PC-Sampler (2508.13021). The score is ln C_i − decay·i, with C_i = min(−p_i · ln(f(x̂_i) + 1e-9),
-    clip), i the index in the block and f the token's frequency. The published float32 product
-    exp(−decay·i)·C_i underflows past i = 413 at decay = 0.25; the logarithm does not.
+    PC-Sampler (2508.13021). The score is ln C_i − decay·i, with C_i = min(−p_i · ln(f_i + 1e-9), clip).
+    Here i is the index in the block, p_i the probability of the token proposed there, and f_i that
+    token's share of a corpus. The published float32 product exp(−decay·i)·C_i underflows past i = 413 at
+    decay = 0.25; the logarithm does not.
 
     Args:
         decay: weight of the position, 0 or more, default 0.25; 0 ignores the position.

@@ -1,4 +1,4 @@
-"""The interventions: one file each, and one line in this module, in display order."""
+"""All interventions, in display order. Each has its own file and one line in this module."""
 
 from typing import TYPE_CHECKING
 

@@ -25,7 +25,7 @@ KINDS: dict[str, type | None] = {"zero": None, "mean": HeadMeans, "resample": He
 
 @dataclass(frozen=True)
 class AblateHeads(Intervention):
-    """Replace the output of chosen heads by zero, by its mean, or by rows of another prompt.
+    """Replace the output of chosen heads by zero, by the head's mean, or by rows of another prompt.
 
     Args:
         heads: pairs ((layer, head), …), at least one; negative numbers count from the end.
@@ -88,7 +88,7 @@ class AblateHeads(Intervention):
 
 
 class Fills:
-    """The replacements of head outputs for given settings."""
+    """The replacements of head outputs that the settings of an AblateHeads define."""
 
     def __init__(self, spec: AblateHeads, model: Model) -> None:
         # "zero" ignores a reference.
@@ -122,7 +122,7 @@ class Fills:
         return torch.stack(filled)
 
     def _draw(self, ids: tuple[int, ...], reference: HeadRows) -> tuple[int, Tensor]:
-        """Draw another prompt of the reference, and a random number for each position."""
+        """Return the index of another prompt of the reference, and a random number for each position."""
         if ids not in self.drawn:
             other_prompts = [
                 n for n, recorded_ids in enumerate(reference.ids) if recorded_ids != ids
@@ -147,7 +147,7 @@ class _Active(ActiveIntervention):
         self.fills = Fills(spec, model)
 
     def same_forward(self, state: State) -> Hashable | None:
-        """Return None for "resample", whose draws depend on the prompts, else whether the step is ablated."""
+        """Return whether the step is ablated; None for "resample", whose draws depend on the prompts."""
         resampled = isinstance(self.fills.reference, HeadRows)
         return None if resampled else within(self.steps, state.step, "step")
 

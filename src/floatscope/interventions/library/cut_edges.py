@@ -18,8 +18,9 @@ from ..token_masking import ActiveTokens
 class CutEdges(Masking):
     """Cut the attention from some rows to some keys, both chosen by region, class or position (2304.14767).
 
-    Each side is the intersection of the settings given for it; both sides need at least one. A row that
-    would lose all keys is not changed. A control hides other keys of the prompt from the same rows.
+    Rows match all settings given for queries, and keys all settings given for keys; both need at least
+    one setting. A row that would lose all keys is not changed. A control hides other keys of the prompt
+    from the same rows.
 
     Args:
         queries: regions of the rows: names of prompt parts, "gold", "answer", "masked", "revealed", or
@@ -58,7 +59,7 @@ class CutEdges(Masking):
         return Selection(model, self.keys, self.key_classes, self.key_positions)
 
     def probe(self) -> "CutEdges":
-        """Return a version that hides half of the keys from all rows."""
+        """Return a version that hides every second token of the random probe text from all rows."""
         unrestricted = replace(
             self, queries=("prompt", "rest", "answer"), keys="prompt", control=None
         )

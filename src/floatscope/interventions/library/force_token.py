@@ -56,7 +56,7 @@ class ForceToken(Overruling):
             )
 
     def probes(self, model: Model) -> "list[ForceToken]":
-        """Return two versions with different tokens, because the first step may choose one of them by itself.
+        """Return two versions with different tokens, since the first step may choose either by itself.
 
         Args:
             model (Model): the model to try it on.

@@ -1,4 +1,4 @@
-"""KeepColumns: restrict the rows still masked to few keys per head, to see what a wrong choice costs.
+"""KeepColumns: restrict masked rows to few keys per head, to measure the effect of sparse attention.
 
 Sparse attention and cache eviction for diffusion models keep the strongest keys of an earlier step (SparseD,
 2509.24014; Sparse-dLLM, 2508.02558). Here the same is done by a mask, so that nothing else differs.
@@ -31,9 +31,9 @@ class KeepColumns(Masking):
     present step; prompt and revealed rows see everything. Keys that appear after the choice are hidden.
     `Decoding.info["hidden_share"]` is the share of the masked rows' attention that was hidden.
 
-    With control="random", as many keys are kept, drawn at random from all. With control="mass", keys are
-    drawn at random until they hold as much attention as the strongest ones do. SparseD keeps 30 or 50 % of
-    the keys, chosen after a fifth of the steps; Sparse-dLLM keeps 50 to 70 %.
+    With control="random", the same number of keys is drawn at random from all keys. With control="mass",
+    keys are drawn at random until they receive as much attention as the strongest do. SparseD keeps 30 or
+    50 % of the keys, chosen after a fifth of the steps; Sparse-dLLM keeps 50 to 70 %.
 
     Only for diffusion models without an approximate cache.
 
@@ -42,7 +42,8 @@ class KeepColumns(Masking):
             layer and head, as nested sequences.
         chosen_at: "block start" (default) chooses at the first step of every block; "every" at every step; a
             number n at step n and never again, with full attention before it.
-        refresh: choose again after this many steps; None (default) never, before the next block.
+        refresh: number of steps after which keys are chosen again within a block; None (default) keeps the
+            choice until the next block.
     """
 
     budget: float | Sequence[float] | Sequence[Sequence[float]] = 0.3
@@ -72,7 +73,7 @@ class KeepColumns(Masking):
         self.shares(model)
 
     def shares(self, model: Model) -> Float[Tensor, "layers heads"]:
-        """Return the budget of every layer and head.
+        """Return the share of keys to keep in every layer and head, shape (layer, head).
 
         Args:
             model: the model to which the intervention is applied.
@@ -130,7 +131,7 @@ class _Active(ActiveMask):
                 self.chosen[prompt] = end, state.step
 
     def _due(self, before: tuple[int, int] | None, step: int, end: int) -> bool:
-        """Tell whether a prompt's keys are chosen at this step."""
+        """Tell whether to choose keys at `step`; `before` has the last choice's block end and step."""
         spec = self.spec
         if before is None:
             return not isinstance(spec.chosen_at, int) or step >= spec.chosen_at
@@ -192,7 +193,7 @@ class _Active(ActiveMask):
 
 
 def _ranks(values: Float[Tensor, "b h k"]) -> Tensor:
-    """Return each value's place in descending order; of equal values, the first comes first."""
+    """Return each value's rank along the keys, from 0 for the largest; equal values rank by position."""
     order = values.argsort(dim=-1, descending=True, stable=True)
     places = torch.arange(values.shape[-1], device=values.device).expand_as(order)
     return torch.empty_like(order).scatter_(-1, order, places)

@@ -23,7 +23,7 @@ class MaskColumns(Masking):
 
     With `hold`, the anchors are those of the first forward (prompt and masks of a diffusion model, the
     prompt of a causal one). They are found by an extra forward without the mask, and stay hidden from all
-    rows of all forwards, including a causal model's prompt; a KV cache changes nothing. Controls are
+    rows of all forwards, including a causal model's prompt, with or without a KV cache. Controls are
     chosen in the same forward. Without `hold`, every step hides the anchors of the step before, found in
     the attention without this mask; the first forward uses its own. With a KV cache the sums are then
     over all rows so far, the newest key is never hidden, and cached rows keep their values.
@@ -118,7 +118,7 @@ class _Active(ActiveMask):
         return torch.nn.functional.pad(picked, (0, call.key.shape[2] - picked.shape[-1]))
 
     def _of_step(self, call: attention_hook.Call) -> tuple[Tensor | None, ColumnSums | None]:
-        """Return the columns to hide in this step, chosen by the step before, and the current column sums."""
+        """Return the columns to hide (None: hide none), and the column sums of this step."""
         state = self.state
         if state is not None and state.blind:  # same columns as in the forward with the prompt
             return self.picked.get(call.layer), None
@@ -153,7 +153,7 @@ class _Active(ActiveMask):
         return self.instead(columns.top(values, allowed, spec.k), pool, sums.total)
 
     def _before(self, call: attention_hook.Call) -> ColumnSums | None:
-        """Return the sums of the step before for the prompts still being decoded, over this step's keys."""
+        """Return the previous step's sums for the prompts still being decoded; None if there are none."""
         state = self.state
         if state is None or call.layer not in self.sums:
             return None

@@ -9,7 +9,7 @@ from ..token_masking import ActiveTokens, TokenMasking
 
 @dataclass(frozen=True)
 class MaskTokens(TokenMasking):
-    """Hide the tokens of some regions, classes or positions.
+    """Hide the tokens of some regions, classes or positions from attention.
 
     Tokens that match all given settings are hidden, from all rows of all forwards, including a causal
     model's prompt. `MaskTokens(positions=0)` hides the first token alone, a causal model's sink.

@@ -1,7 +1,7 @@
-"""MaskValues: remove a key's value and keep the attention on it. Is a sink a bias or a message?
+"""MaskValues: replace a key's value and keep the attention on it, to test whether a sink's value matters.
 
 A head may attend to a key because attention must sum to 1, or because of the key's value. Hiding the key
-changes attention and output; MaskValues changes only the values that are read.
+changes the attention and the output; MaskValues changes only the values that heads read.
 """
 
 from dataclasses import dataclass, replace

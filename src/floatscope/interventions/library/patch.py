@@ -153,7 +153,7 @@ class _Active(ActiveLayers):
         return output
 
     def _attended(self, call: attention_hook.Call) -> Tensor:
-        """Return stock attention with the source's weights and this run's values."""
+        """Return the head outputs that the source's attention weights and this run's values give."""
         assert self.state is not None
         query, key = call.query.clone(), call.key.clone()
         theirs = self.source.keys(self.state.step, call.layer)

@@ -76,7 +76,7 @@ class _Choice:
     reduction: Heads
 
     def select(self, prompts: list[int], n_key: int) -> "_Choice":
-        """Select some prompts, and append newer keys, which are not picked."""
+        """Return the choice for some prompts, extended to `n_key` keys; the newer keys are not picked."""
         new = (0, n_key - self.picked.shape[-1])
         return _Choice(pad(self.picked[prompts], new), self.reduction[prompts])
 
@@ -129,7 +129,7 @@ class _Active(ActiveMask):
 
 
 def log_odds(call: attention_hook.Call, picked: Bool[Tensor, "b h k"]) -> Rows:
-    """Return, for every row, ln of the ratio of the attention on the picked keys to that on all others.
+    """Return, for every row, ln of the attention on the picked keys over the attention on all other keys.
 
     The two sums are computed separately, because 1 − share loses precision for a share close to 1.
     """
@@ -145,7 +145,7 @@ def log_odds(call: attention_hook.Call, picked: Bool[Tensor, "b h k"]) -> Rows:
 
 
 def solve(odds: Rows, real: Bool[Tensor, "b q"], reduction: Heads) -> tuple[Heads, Heads]:
-    """Find the bias that lowers the rows' mean share by `reduction`, and the share that it removes."""
+    """Return, per head, the bias that lowers the rows' mean share by `reduction`, and the share removed."""
     weight = (real / real.sum(-1, keepdim=True)).double()[:, None]  # (b, 1, q)
     odds = odds.masked_fill(~real[:, None], -torch.inf)
 

@@ -44,7 +44,7 @@ _COPY = "The adapter is damaged or incomplete: copy it again."
 
 @dataclass(frozen=True)
 class Adapter:
-    """The contents of an adapter's directory: module → part → tensor, with the base model's module names."""
+    """The contents of an adapter's directory: its settings, and its tensors by module and part."""
 
     path: Path
     settings: Settings
@@ -52,7 +52,7 @@ class Adapter:
 
 
 def read(path: str | Path) -> Adapter:
-    """Read and check an adapter's directory."""
+    """Return the contents of an adapter's directory; raise ModelError if they are damaged or incomplete."""
     path = Path(path).expanduser()
     if not path.is_dir():
         raise ModelError(
@@ -80,7 +80,7 @@ def read(path: str | Path) -> Adapter:
 def write(
     path: str | Path, tensors: dict[str, Tensor], config: dict[str, Any], *, int8: bool = False
 ) -> Path:
-    """Write an adapter's directory, and read it back as a check.
+    """Write an adapter's directory, read it back as a check, and return its path.
 
     Args:
         tensors: under PEFT's names, with or without the prefix `base_model.model.`:
@@ -131,14 +131,14 @@ def write(
 def quantised(
     tensor: Float[Tensor, "rows columns"], across: int
 ) -> tuple[Int8[Tensor, "rows columns"], Float[Tensor, "rows_or_1 columns_or_1"]]:
-    """Quantise to integers from −127 to 127, with one scale per line along the other dimension."""
+    """Quantise to integers from −127 to 127, with one scale per row (`across=1`) or column (`across=0`)."""
     largest = tensor.abs().amax(dim=across, keepdim=True)
     scale = torch.where(largest > 0, largest / 127, torch.ones_like(largest))
     return (tensor / scale).round().clamp(-127, 127).to(torch.int8), scale
 
 
 def _unpacked(stored: dict[str, Tensor], path: Path) -> dict[str, Tensor]:
-    """Return the tensors as floats: int8 tensors times their scale, the others unchanged."""
+    """Return all tensors as floats: int8 tensors times their scale, float tensors unchanged."""
     result = {}
     for name, tensor in stored.items():
         base = name.removesuffix(SCALE)
@@ -160,13 +160,13 @@ def _unpacked(stored: dict[str, Tensor], path: Path) -> dict[str, Tensor]:
 
 
 def _fits(scale: Tensor, tensor: Tensor) -> bool:
-    """Tell whether the scale has one number per line of the tensor."""
+    """Tell whether the scale has the size of the tensor, but size 1 in one dimension."""
     lines = [(*tensor.shape[:d], 1, *tensor.shape[d + 1 :]) for d in range(tensor.ndim)]
     return scale.is_floating_point() and scale.shape in lines
 
 
 def _placed(name: str, path: Path) -> tuple[str, str]:
-    """Split a tensor's name into module and part."""
+    """Return the module and the part, such as "A", that a tensor's name in the file denotes."""
     for ending, part in _PARTS.items():
         if name.endswith(ending) and ".lora_" not in (module := name.removesuffix(ending)):
             return module.removeprefix(_PREFIX), part
@@ -177,7 +177,7 @@ def _placed(name: str, path: Path) -> tuple[str, str]:
 
 
 def _require_whole(adapter: Adapter) -> None:
-    """Refuse an adapter with half a LoRA pair, or without a tensor that its config names."""
+    """Refuse an adapter that lacks A or B of a LoRA pair, or a tensor that its config names."""
     for module, parts in adapter.modules.items():
         for half, other in _TOGETHER:
             if (half in parts) != (other in parts):

@@ -1,7 +1,8 @@
 """Merge an adapter's tensors into a network's weights.
 
-W ← W + s·B·A, with s = alpha / r (or alpha / √r); DoRA also rescales each row. Complete tensors replace
-those of the base model. The network is in float32 or float64 here and is cast afterwards.
+A LoRA of rank r with matrices A and B changes a weight W to W + s·B·A, with s = alpha / r (or alpha / √r);
+DoRA also rescales each row. Complete tensors replace the tensors of the base model. The network is in
+float32 or float64 here and is cast afterwards.
 """
 
 import re
@@ -22,7 +23,8 @@ _OTHER_BASE = "The adapter was made for another base model: load that model."
 def merge(net: PreTrainedModel, adapter: Adapter, key_mapping: Mapping[str, str]) -> None:
     """Merge the adapter into `net`, in place.
 
-    Module names are the network's, or those of the published checkpoint, which `key_mapping` translates.
+    The adapter names modules as the network does, or as the published checkpoint does; `key_mapping`
+    translates the latter names.
     """
     names = {name for name, _ in net.named_modules()}
     places = {module: _place(names, module, key_mapping, adapter) for module in adapter.modules}
@@ -32,7 +34,7 @@ def merge(net: PreTrainedModel, adapter: Adapter, key_mapping: Mapping[str, str]
 
 
 def _place(names: set[str], module: str, key_mapping: Mapping[str, str], adapter: Adapter) -> str:
-    """Return the network's name for a module."""
+    """Return the network's name for a module of the adapter; raise ModelError if it has no such module."""
     if module in names:
         return module
     for pattern, ours in key_mapping.items():
@@ -47,7 +49,7 @@ def _place(names: set[str], module: str, key_mapping: Mapping[str, str], adapter
 def _untie(net: PreTrainedModel, adapter: Adapter, places: dict[str, str]) -> None:
     """Give a tied output head its own weights if the adapter changes the head or the embedding.
 
-    New token rows apply to both, as PEFT ties them as well.
+    New token rows alone do not untie them: as in PEFT, these rows change both.
     """
     head, embedding = net.get_output_embeddings(), net.get_input_embeddings()
     if adapter.settings.ensure_weight_tying or head is None or head.weight is not embedding.weight:
@@ -106,7 +108,7 @@ class _Merge:
         return parameter.data
 
     def _delta(self, a: str, b: str, shape: tuple[int, ...]) -> Float[Tensor, "out in"]:
-        """Return s·B·A in this shape."""
+        """Return the change of a weight of this shape, s·B·A, from the adapter's tensors named a and b."""
         (n_out, n_in), rank = shape, self.adapter.settings.rank(self.name)
         lora_a, lora_b = self._shaped(a, (rank, n_in)), self._shaped(b, (n_out, rank))
         return (lora_b @ lora_a) * self._scaling

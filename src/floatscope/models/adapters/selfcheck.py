@@ -38,7 +38,7 @@ class SelfCheck(BaseModel):
     tolerance: float = Field(ge=0, le=1e6)
 
     def fits(self, model: Model) -> bool:
-        """Tell whether the model has these token ids and the sequence these positions."""
+        """Tell whether the token ids are in the model's vocabulary and the positions in the sequence."""
         return (
             max(self.tokens) < model.vocab_size
             and max(self.rows) < len(self.tokens)
@@ -53,7 +53,7 @@ def write_selfcheck(
     rows: Sequence[int],
     tolerance: float = 0.02,
 ) -> Path:
-    """Write the model's current logits, in float32, to an adapter's directory."""
+    """Write some of the model's current logits to selfcheck.json of an adapter; return the file's path."""
     logits = [[round(value, 5) for value in row] for row in _logits(model, tokens, rows).tolist()]
     content = SelfCheck(tokens=list(tokens), rows=list(rows), logits=logits, tolerance=tolerance)
     file = Path(path) / FILE
@@ -62,7 +62,7 @@ def write_selfcheck(
 
 
 def reproduce(model: Model, path: Path) -> None:
-    """Raise ModelError if the model does not reproduce the logits stored in the directory."""
+    """Raise ModelError if the model does not reproduce the logits in selfcheck.json, if there is one."""
     file = path / FILE
     if not file.exists():
         return

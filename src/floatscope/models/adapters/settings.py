@@ -37,7 +37,7 @@ _REPEAT = re.compile(r"(?<!\\)[*+?{]")
 
 
 def _quick(patterns: dict[str, Any]) -> dict[str, Any]:
-    """Refuse regular expressions that may be slow: with many repeats, or a repeated group."""
+    """Refuse regular expressions that may be slow, that is, have many repeats or repeat a group."""
     repeats = [len(_REPEAT.findall(pattern)) for pattern in patterns]
     of_a_group = any(f"){sign}" in pattern for pattern in patterns for sign in "*+{")
     if max(repeats, default=0) > 2 or sum(repeats) > 20 or of_a_group:
@@ -103,7 +103,7 @@ class Settings(BaseModel):
         return alpha / (math.sqrt(rank) if self.use_rslora else rank)
 
     def rows(self, module: str) -> list[int]:
-        """Return the indices of the embedding rows that the file replaces."""
+        """Return the indices of the embedding rows that the adapter replaces in a module."""
         for name, ids in self.trainable_token_indices.items():
             if ends(module, name):
                 return ids
@@ -119,13 +119,13 @@ def ends(module: str, name: str) -> bool:
 
 
 def _matching(patterns: dict[str, V], module: str, default: V) -> V:
-    """Return the value of the first pattern that the module's name ends with."""
+    """Return the value of the first pattern that matches the end of the module's name, or `default`."""
     matches = (v for p, v in patterns.items() if re.match(rf"(.*\.)?({p})$", module))
     return next(matches, default)
 
 
 def settings(raw: dict[str, Any], file: Path) -> Settings:
-    """Read the settings from the JSON object; ModelError names a field that is not supported."""
+    """Return the settings in adapter_config.json; raise ModelError for a field that is not supported."""
     values = {name: value for name, value in raw.items() if value is not None}
     try:
         chosen = Settings.model_validate(values)

@@ -1,4 +1,4 @@
-"""The families: one file each, and one line here, in the order in which lists show them.
+"""All families, in display order. Each is defined in a file of this package and listed here.
 
 Architectures are looked up in this order; families after the match are not imported.
 """

@@ -1,7 +1,8 @@
 """Nemotron-Labs-Diffusion: a Ministral with a causal context and a bidirectional open block.
 
-It uses YaRN, and queries that grow with the position, q·(1 + β ln(1 + ⌊position / 16384⌋)); transformers'
-Ministral3 has both. Its `dlm_paradigm` says how it was trained, not how it decodes. Blocks begin at the
+It uses YaRN, and queries that grow with the position, q·(1 + β ln(1 + ⌊position / 16384⌋)), where β is
+`llama_4_scaling_beta` in its config; transformers' Ministral3 has both. The field `dlm_paradigm` states
+how the model was trained, which does not determine how it decodes. Blocks begin at the
 answer. The same weights decode left to right if loaded with `direction="causal", shift=1`.
 Implemented after sgl-project/sglang (python/sglang/srt/models/, NemotronLabsDiffusionModel); there is no
 paper. Block diffusion: Arriola et al. 2025, arXiv 2503.09573; its training: Fu et al. 2025, 2512.14067.

@@ -24,7 +24,7 @@ from ...errors import UsageError
 
 
 class Encoder:
-    """The common parts of the encoders."""
+    """Base of the encoders, which gives a masked-LM network the interface of transformers' decoders."""
 
     first_position: int = 0
 
@@ -37,11 +37,11 @@ class Encoder:
             attention.__dict__["o_proj"] = output
 
     def attentions(self) -> list[tuple[nn.Module, nn.Module]]:
-        """Return the attention module of each layer and its output matrix."""
+        """Return each layer's attention module and the module of its output projection."""
         raise NotImplementedError
 
     def readout(self, x: Float[Tensor, "*b width"]) -> Float[Tensor, "*b vocab"]:
-        """Return the logits of a layer's output."""
+        """Return the logits that the output head computes from a layer's output."""
         raise NotImplementedError
 
     def forward(
@@ -68,11 +68,11 @@ class Encoder:
         return MaskedLMOutput(logits=self.read(hidden[:, rows]))
 
     def masks(self, mask: Tensor | None, positions: Int[Tensor, "_ s"]) -> Any:
-        """Return the mask in the form that the network expects."""
+        """Return the attention mask in the form that the network expects."""
         return mask
 
     def read(self, x: Float[Tensor, "*b width"]) -> Float[Tensor, "*b vocab"]:
-        """Return the logits of the output of the complete network. For a layer's output use `readout`."""
+        """Return the logits for the network's last hidden state. For a layer's output use `readout`."""
         return self.readout(x)
 
 
@@ -136,7 +136,7 @@ class AlbertDenoiser(Encoder, AlbertForMaskedLM):
         self.blocks: list[Any] = []
 
     def spread(self) -> "AlbertDenoiser":
-        """Make a module per layer, so that hooks know which layer runs; called after loading."""
+        """Give each layer its own module, so that hooks know which layer runs; called after loading."""
         encoder, config = self.albert.encoder, self.config
         shared, n_layers = encoder.albert_layer_groups, config.num_hidden_layers
         groups = [shared[int(n / (n_layers / config.num_hidden_groups))] for n in range(n_layers)]

@@ -53,7 +53,7 @@ TWIN: dict[str, Any] = {**MOVEMENT, "models": ("twin/mdm",), "limit": 2, "contro
 
 
 def is_demo(request: Request) -> bool:
-    """Whether the demo of this version asks this, with the twin or without it."""
+    """Return whether a request equals the demo of this version, with or without the twin."""
     return request in [_request(MOVEMENT), _request(MOVEMENT, TWIN)]
 
 
@@ -64,7 +64,7 @@ def _request(*extra_runs: dict[str, Any]) -> Request:
 
 
 def demo_request() -> tuple[Request, str]:
-    """Return the request, and a notice if the twin is left out ("" if it is not)."""
+    """Return the demo's request, and the notice that the twin is left out; "" if the twin is installed."""
     try:
         for name in TWIN["models"]:
             twin.locate(name)

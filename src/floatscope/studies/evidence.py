@@ -104,7 +104,7 @@ class Evidence:
 
     @cached_property
     def _frequencies(self) -> str | None:
-        """Path of the file of token frequencies, in the working directory or where the run was made, or None."""
+        """Path of the file of token frequencies, here or where the run was made; None if not requested."""
         path = self.request.frequencies
         if path is None or Path(path).exists():
             return path
@@ -189,7 +189,7 @@ class Evidence:
     def _summarise(
         self, key: str, model: str, read: list[Values], weights: Weights
     ) -> Result | None:
-        """Return a measure's result over the examples from `_read` with these weights; None without examples."""
+        """Return a measure's result over examples from `_read` with these weights; None without examples."""
         examples = [values[key] for seed, values in read if seed in weights and key in values]
         if not examples:
             return None
@@ -339,7 +339,7 @@ class Evidence:
         *,
         level: float = 0.95,
     ) -> Number | None:
-        """Return the share right in `setting` − in `base`, paired by question; None without common questions."""
+        """Return the share right in `setting` − in `base`, paired by question; None without a pair."""
         gaps = self.gap_by_id(setting, base, model)
         return number(
             np.array(list(gaps.values())),

@@ -299,7 +299,7 @@ class _ExtraRun(Findings):
 
     @cached_property
     def label(self) -> str:  # type: ignore[override]
-        """The models and data of the run, with a number if several extra runs would have the same file names."""
+        """The models and data of the run, numbered if extra runs would share their file names."""
         subject = _subject(self)
         namesakes = [run for run in self._main.extra_runs if slug(_subject(run)) == slug(subject)]
         return f"{subject} ({namesakes.index(self) + 1})" if len(namesakes) > 1 else subject

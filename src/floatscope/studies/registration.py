@@ -294,7 +294,7 @@ def _method_differences(before: RegisteredClaim, after: RegisteredClaim, where: 
 
 
 def _noted(run: Run) -> tuple[str, str] | None:
-    """Return the checksum and the time of the last registration recorded in the log; None if there is none."""
+    """Return the checksum and the time of the last registration in the log; None if there is none."""
     last = None
     for event in run.events():
         if event.get("event") == "wrote" and event.get("file") == NAME:

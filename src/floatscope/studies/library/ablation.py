@@ -166,9 +166,9 @@ other choices: heads by strict copy score; outputs set to their mean over the ot
 
 
 def ranking(result: Result) -> pd.DataFrame:
-    """Return a table of all heads, largest loss first: loss with interval, p, q, and if it is a retrieval head.
+    """Return a table of all heads, largest loss first: loss with interval (nats per token), p and q.
 
-    Losses are in nats per token.
+    The column `retrieval` says whether a head is one of the chosen retrieval heads.
     """
     data = result.data
     layers, heads = np.meshgrid(data["layer"].values, data["head"].values, indexing="ij")

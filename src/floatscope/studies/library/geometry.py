@@ -192,7 +192,7 @@ def _by_kind(result: Result | None) -> Shares:
 
 
 def _by_rule(result: Result | None, choice: str) -> Shares:
-    """Compute claim 5's θ, both thirds and the bar, with anchors that a rule finds on the measured prompts."""
+    """Compute claim 5's θ, both thirds and the bar, with anchors by a rule on the measured prompts."""
     if result is None:
         return NO_MODEL
     parts = np.stack(
@@ -222,7 +222,7 @@ def _control(result: Result | None, theta_of: Callable[[Result], Shares]) -> Num
 
 
 def _networks(result: Result | None) -> Iterator[Result]:
-    """Yield the result of each control network, from a result in which each prompt occurs once per network."""
+    """Yield the result of each control network, from a result with each prompt once per network."""
     if result is None:
         return
     met: Counter[str] = Counter()

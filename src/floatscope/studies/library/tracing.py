@@ -142,7 +142,7 @@ def _finding(result: Result) -> str:
 
 
 def crossing(result: Result) -> int | None:
-    """Return the first layer at which the answer's rows restore more than its passage tokens; None if none."""
+    """Return the first layer at which the answer's rows restore more than its passage tokens, or None."""
     data = shares(result).sum("step")
     over = np.flatnonzero(data.sel(group=ANSWER).values > data.sel(group=SPAN).values)
     return int(data["layer"].values[over[0]]) if len(over) else None
@@ -161,7 +161,10 @@ def _direct(result: Result | None, label: str, level: float) -> Number | None:
 
 
 def _restored_share(result: Result | None, group: str, part: str, label: str) -> Number | None:
-    """Return the share of the gap that patching a group restores, mean over the `part` third of the layers."""
+    """Return the share of the gap that patching a group restores, as a mean over a third of the layers.
+
+    `part` is "first" or "last".
+    """
     if result is None:
         return None
     layers = result.data["layer"].values

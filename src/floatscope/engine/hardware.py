@@ -17,7 +17,7 @@ def usable_cores() -> int:
 
 
 def gpu_names(count: int) -> tuple[str, ...]:
-    """Return CUDA's names of the first `count` GPUs: entries of CUDA_VISIBLE_DEVICES or, if unset, numbers."""
+    """Return CUDA's names of the first `count` GPUs: from CUDA_VISIBLE_DEVICES or, if unset, numbers."""
     visible = os.environ.get(VISIBLE_GPUS)
     names = [str(number) for number in range(count)] if visible is None else visible.split(",")
     return tuple(name.strip() for name in names[:count])

@@ -68,7 +68,7 @@ class Columns:
 
     @property
     def reach(self) -> Float[np.ndarray, "step key"]:
-        """Share of queries that see each key. Attention received per query that sees the key is mass / reach."""
+        """Share of queries that see each key; the attention per query that sees the key is mass / reach."""
         return self.visible / _counted(self.rows.sum(1, keepdims=True))
 
 

@@ -1,4 +1,4 @@
-"""Pack the words of a scene: the token at each position and step, and its changes. Attention is in `parts`."""
+"""Pack the words of a scene: the token at each position and step, and its changes, without attention."""
 
 import zlib
 from collections.abc import Sequence

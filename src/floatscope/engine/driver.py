@@ -29,7 +29,7 @@ from .work import error_of
 
 @dataclass(frozen=True)
 class Summary:
-    """The result of `execute`; `reused` is the number of shards stored before, `computed` that of new ones."""
+    """The result of `execute`: `reused` shards were stored before, and `computed` shards are new."""
 
     directory: Path
     shards: int

@@ -147,7 +147,7 @@ def _work(
     context: dict[str, Any],
     heartbeat: float,
 ) -> None:
-    """Run the jobs that arrive in a pipe; send heartbeats, starts, progress, and Done or Failed through it."""
+    """Run the jobs that arrive in a pipe; answer with heartbeats, starts, progress, and Done or Failed."""
     lock = threading.Lock()
 
     def send(message: Any) -> None:

@@ -323,7 +323,7 @@ class Shards:
         return data
 
     def _require_digest(self, shard: str, file: io.BufferedIOBase, digest: str) -> None:
-        """Raise Damaged if an open file has another sha256; skip files that have not changed since a check."""
+        """Raise Damaged if an open file has another sha256; a file unchanged since a check is not read."""
         state = os.fstat(file.fileno())
         version = (
             digest,

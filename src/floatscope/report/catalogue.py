@@ -1,4 +1,4 @@
-"""List the saved traces of a directory, and read each trace when its scene is requested. Nothing is written.
+"""List the saved traces of a directory, and read a trace when its scene is requested. Nothing is written.
 
 Requests come from several threads. Each trace has its own lock, so that a trace that is slow to read does not
 block requests for other traces.

@@ -72,7 +72,7 @@ def size_of(about: dict[str, Any]) -> str:
 
 
 def previews(study: Study, findings: Findings) -> Iterator[dict[str, Any]]:
-    """Yield a preview of each of a study's tables: name, file, total of rows, columns, and first rows as text.
+    """Yield a preview of each table of a study: name, file, number of rows, columns, first rows as text.
 
     Each column is a pair of its name and whether it contains numbers, which the page aligns to the right.
     """

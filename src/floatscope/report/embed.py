@@ -33,7 +33,7 @@ _MOST_NAMED = 40  # steps named one by one
 
 @cache
 def asset(name: str) -> str:
-    """Return the text of a file in assets/, such as viewer.css, the viewer's style (under the class `fsv`)."""
+    """Return the text of a file in assets/, such as viewer.css, whose rules all apply below class `fsv`."""
     return files(__package__).joinpath("assets", name).read_text(encoding="utf-8")
 
 

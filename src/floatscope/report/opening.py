@@ -40,7 +40,7 @@ class _Stored:
 
 
 def opening_pictures(findings: Findings) -> list[Picture]:
-    """Return a picture of the diffusion model and one of the causal model, where scenes of them are stored."""
+    """Return a picture of the diffusion model and one of the causal model, if their scenes are stored."""
     mdm = next(_scenes(findings, "MDM"), None)
     arm = _causal(findings, mdm)
     first = mdm or arm

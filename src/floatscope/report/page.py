@@ -153,7 +153,7 @@ def _questions(findings: Findings, untested: Container[str]) -> list[Answered]:
 
 
 def _tight(text: str) -> Markup:
-    """Return a text as markup in which numbers with units, intervals and options are not broken over lines."""
+    """Return a text as markup that keeps a number and its unit, an interval, or an option on one line."""
     text = re.sub(r"\[([^\[\], ]+), ([^\[\], ]+)\]", "[\\1,\u00a0\\2]", text)
     text = re.sub(r"(?<=\d) (?=%)|(?<=\bn) (?== \d)|(?<=\bn[ \u00a0]=) (?=\d)", "\u00a0", text)
     value = r"(?: (?:\d+(?:\.\d+)?\b|[A-Z]+\b|[\w.]+[:/=][\w:/.,=-]*\w))?"

@@ -46,7 +46,7 @@ def entries() -> dict[str, str]:
 
 
 def bibtex(findings: Findings) -> tuple[str, int]:
-    """Return the text of a .bib file for a run, and the number of entries; comments say what uses an entry."""
+    """Return a run's .bib file as text, and the number of entries; comments say what each entry is for."""
     known = entries()
     used: dict[str, list[str]] = {_OWN: []}
     left: list[str] = []

@@ -45,7 +45,7 @@ class Unreadable(RunError):
 
 
 class Run:
-    """A run directory and its contents."""
+    """A run directory, with methods that read, verify and write its files."""
 
     def __init__(self, directory: Path | str) -> None:
         self.directory = Path(directory)

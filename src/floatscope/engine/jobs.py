@@ -77,7 +77,7 @@ Report = Done | Failed | Lost | Waiting
 
 @runtime_checkable
 class ProgressListener(Protocol):
-    """A receiver of the progress within shards, which engines call between reports."""
+    """An object to which engines report the progress within shards, between their reports."""
 
     def begin(self, shard: str) -> None:
         """Handle the start of work on a shard."""

@@ -89,7 +89,7 @@ def _receive(inbox: SimpleQueue[Any], seconds: float) -> Iterator[Any]:
 
 
 class _Worker:
-    """A worker process and its current job."""
+    """The driver's side of a worker process, with its current job."""
 
     def __init__(self, plan: Plan, limits: Limits, gpu: str | None) -> None:
         module = plan.worker.partition(":")[0]

@@ -31,7 +31,7 @@ class Meter:
         self._start: float | None = None
 
     def begin(self, shard: str) -> None:
-        """Record the start of a shard."""
+        """Record that work on a shard starts; the first shard starts the clock."""
         if self._start is None:
             self._start = self._clock()
         self._fractions[shard] = 0.0

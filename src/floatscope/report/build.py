@@ -41,7 +41,7 @@ _TRANSPARENT = dict.fromkeys(("figure.facecolor", "axes.facecolor", "savefig.fac
 
 
 def write_report(findings: Findings, *, budget: int = BUDGET) -> Path:
-    """Write report.html into the run directory, and return its path; `budget` is its size in bytes.
+    """Write report.html into the run directory, and return its path; `budget` limits its size in bytes.
 
     The page links to the files in results/.
     """

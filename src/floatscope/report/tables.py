@@ -173,7 +173,10 @@ def _numbers(result: Result) -> Iterator[Number]:
 
 
 def _single(result: Result, name: str, unit: str) -> Number | None:
-    """Return a value that is no mean over examples, such as a count of heads, with its interval."""
+    """Return a value that is not a mean over examples, such as a count of heads, with its interval.
+
+    None if the value is NaN or has dimensions.
+    """
     value = result.data[name]
     if value.ndim or not bool(value.notnull()):
         return None

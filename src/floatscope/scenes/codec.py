@@ -72,7 +72,7 @@ def pack_signed(values: Any, dtype: str = "uint16") -> Packed:
 def pack_log(values: Any, dtype: str = "uint16") -> Packed:
     """Pack values from 0 as a `log` array; values far below the largest become 0. Refuse negative values.
 
-    The smallest value above 0 is 2⁻¹⁶ of the largest for uint8, and 2⁻²⁴ of it for uint16.
+    These are values below about 2⁻¹⁶ of the largest value for uint8, and 2⁻²⁴ for uint16.
     """
     array = np.asarray(values)
     least, largest = _range_of(array)

@@ -43,7 +43,7 @@ class Gpu:
             return graphs.free_memory()
 
     def host(self) -> int:
-        """Return the free bytes of the host."""
+        """Return the bytes of host memory that are available without swapping."""
         return free_on_host()
 
     def begin(self, *, anew: bool) -> None:

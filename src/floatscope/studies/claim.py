@@ -156,7 +156,7 @@ def format_number(number: Number) -> str:
 
 
 def describe_curve(curve: Curve) -> str:
-    """Return one or two sentences: for which δ a claim holds or is refuted, and the registered δ."""
+    """Return two sentences: for which δ the claim holds or is refuted, and the registered δ."""
     before, after = ("below", "above") if curve.above else ("above", "below")
     before = "up to" if curve.count else before
     parts = []

@@ -1,9 +1,9 @@
-"""The request of the demo: almost all studies on the embedded pair, and on the twin if it is installed.
+"""Define the request of the demo: studies on the embedded pair, and on the twin if it is installed.
 
-The pair answers questions in one to three tokens, too few to observe an anchor that moves. It therefore
-also continues running text, which decides claim 3. The twin, a real model with thirty layers, continues
-two texts as an illustration; without it the demo reports so and continues. Studies that run only by name
-are left out.
+The pair answers questions in one to three tokens, too few to observe an anchor that moves. It therefore also
+continues running text, on which claim 3 is decided. The twin, a real model with thirty layers, continues two
+texts as an illustration; if it is missing, the demo says so and continues. Studies that run only by name are
+left out.
 """
 
 from typing import Any

@@ -94,7 +94,7 @@ def _on_shared_scales(results: Mapping[str, Result], model: str) -> Figure:
 def draw_answers(
     evidence: Evidence, settings: Sequence[str], name: str, title: str, alt: str
 ) -> Picture:
-    """Return a figure with the share of right answers in each setting, for every model."""
+    """Return the figure of the share of right answers in each setting, with one series per model."""
     series = {m: [evidence.right(setting, m) for setting in settings] for m in evidence.models}
     return Picture(name, title, alt, partial(dots, series, settings))
 

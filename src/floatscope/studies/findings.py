@@ -101,7 +101,7 @@ class Findings(Evidence):
 
     @cached_property
     def studies(self) -> list[Study]:
-        """The studies of the run."""
+        """The studies of the run, in the order of the request."""
         return studies_of(self.request)
 
     @cached_property

@@ -58,7 +58,7 @@ def aligned(tables: Sequence[Columns]) -> list[dict[str, np.ndarray]]:
 
 @dataclass(frozen=True, eq=False)
 class Gains:
-    """Scores of the same questions: each model without and with passages."""
+    """The scores of two models on the same questions, asked without and with passages."""
 
     mdm_closed: Float[np.ndarray, " n"]
     mdm_read: Float[np.ndarray, " n"]

@@ -17,7 +17,12 @@ LONG = 48  # fewest content tokens of an answer whose steps are compared
 
 
 def content_tokens(content: np.ndarray, limit: float = np.inf) -> Number | None:
-    """Return the mean number of content tokens of an answer, at most `limit`; None if all counts are NaN."""
+    """Return the mean number of content tokens of an answer, with its interval; None if it is unknown.
+
+    Args:
+        content: Number of content tokens by answer; NaN if no end token is known.
+        limit: Largest possible number, which bounds the interval.
+    """
     return number(content, "content tokens per decoding", "tokens", bounds=(0, limit), smooth=True)
 
 

@@ -30,7 +30,7 @@ class Measuring(Generic[T]):
         self._pool.shutdown(cancel_futures=True)
 
     def add(self, jobs: Iterable[Callable[[], T]]) -> None:
-        """Start the jobs of a batch, each as soon as `jobs` yields it."""
+        """Start each job of a batch as soon as `jobs` yields it, then wait for the previous batch."""
         futures = []
         for job in jobs:
             futures.append(self._pool.submit(job))

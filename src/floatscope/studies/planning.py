@@ -78,7 +78,7 @@ def settings_of(request: Request) -> dict[str, Setting]:
 
 
 def questions_of(setting: Setting, request: Request) -> int:
-    """Return how many questions are asked in a setting."""
+    """Return the number of questions that a run asks in a setting."""
     if setting.questions:
         return setting.questions
     side = None if setting.decides else request.side_questions

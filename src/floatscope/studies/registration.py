@@ -122,7 +122,7 @@ class Registration(_Part):
 
 @dataclass(frozen=True)
 class Registered:
-    """A registration that was read, with its checksum and the time when it was written ("" if unknown)."""
+    """A registration read from a run: its bytes, its sha256, and when it was written ("" if unknown)."""
 
     registration: Registration
     data: bytes

@@ -130,7 +130,7 @@ class Request(BaseModel):
 
     @property
     def asks(self) -> Asks:
-        """The kind of text that the records of the data ask for."""
+        """The kind of answer that the data ask for, such as a continuation."""
         return asks(self.data)
 
     @property

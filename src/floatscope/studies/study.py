@@ -90,7 +90,7 @@ class Study:
         return (QUESTIONS,)
 
     def settings(self, request: Request) -> Sequence[Setting]:
-        """Return the settings in which questions are asked.
+        """Return the settings in which the study asks questions; () by default.
 
         Args:
             request (Request): The request of the run.
@@ -114,7 +114,7 @@ class Study:
         return ()
 
     def findings(self, evidence: Evidence) -> Iterable[str]:
-        """Return a sentence or two per model, written from the numbers.
+        """Return the findings as one or two sentences per model, written from the numbers.
 
         Args:
             evidence (Evidence): What the run measured.

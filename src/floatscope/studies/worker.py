@@ -126,7 +126,7 @@ class Sources:
 
 
 class ShardWorker:
-    """Computes the shards of one run.
+    """A worker that computes the shards of the main run or of an extra run.
 
     Args:
         request: The request of the run.
@@ -678,7 +678,7 @@ def _canvases(trace: Trace) -> Trace:
 
 
 def about(model: Model) -> dict[str, Any]:
-    """Return the facts about a model that a shard stores."""
+    """Return the facts about a model that every shard stores, such as name, size and fingerprint."""
     names = (
         "family",
         "direction",

@@ -1,6 +1,6 @@
 """Run a plan of shards on one or many machines, into a directory from which the run can be resumed.
 
-The engine does not depend on models or measures: a plan names a function, which computes arrays.
+The engine does not depend on models or measures: a plan names the function that computes arrays.
 """
 
 from typing import TYPE_CHECKING

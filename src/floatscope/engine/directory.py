@@ -1,8 +1,8 @@
-"""A run directory: the request, the log, and the results.
+"""Read and write a run directory: the request, the log, and the results.
 
-It contains `run.json` (the request), `log.jsonl` (events, append-only), `shards/`, `manifest.json` (only
-when the run is finished) and `run.lock`. Other programs may keep files in it. Reading needs no lock;
-writing requires `claim`.
+The directory contains `run.json` (the request), `log.jsonl` (events, append-only), `shards/`,
+`manifest.json` (only when the run is finished) and `run.lock`. Other programs may keep files in it. Reading
+needs no lock; writing requires `claim`.
 """
 
 import hashlib
@@ -41,11 +41,11 @@ OWN = frozenset(
 
 
 class Unreadable(RunError):
-    """A file of the run that cannot be read, but whose content can be recomputed."""
+    """The error for an unreadable file of a run whose content can be computed again."""
 
 
 class Run:
-    """A run directory and its contents."""
+    """A run directory, with methods that read, verify and write its files."""
 
     def __init__(self, directory: Path | str) -> None:
         self.directory = Path(directory)
@@ -55,11 +55,11 @@ class Run:
 
     @property
     def log(self) -> Path:
-        """Path of the log."""
+        """Path of the run's log."""
         return self.directory / "log.jsonl"
 
     def read_request(self) -> dict[str, Any] | None:
-        """Return the content of run.json, or None before the first run."""
+        """Return the content of run.json; None if the directory contains no run."""
         content = self._json("run.json")
         return content if content is None else require_run(content, self.directory / "run.json")
 
@@ -74,9 +74,9 @@ class Run:
             return None
 
     def read(self, shard: str, names: tuple[str, ...] | None = None) -> Output:
-        """Read a shard, and check its sha256 against the manifest.
+        """Read a shard's metadata and datasets (all, or those in `names`), after checking its sha256.
 
-        Before the run is finished, the sha256 in the shard's sidecar is used.
+        The sha256 must be that in the manifest or, before the run is finished, in the shard's sidecar.
         """
         output = self.shards.read(shard, names, self._digests.get(shard))
         if differing := self._differing(output.sources):
@@ -88,25 +88,25 @@ class Run:
 
     @cached_property
     def _digests(self) -> dict[str, str]:
-        """The sha256 of each shard in the manifest."""
+        """The sha256 of each shard in the manifest, by shard id; {} before the run is finished."""
         manifest = self.manifest() or {"result": {"shards": []}}
         return {shard["shard"]: shard["sha256"] for shard in manifest["result"]["shards"]}
 
     @property
     def sources(self) -> dict[str, str]:
-        """Checksums of the sources that the run is computed from, by name, as in run.json."""
+        """Checksums of the files and models that the run is computed from, by name, as in run.json."""
         if self._sources is None:
             self._sources = dict((self.read_request() or {}).get("sources", {}))
         return self._sources
 
     def _differing(self, sources: Mapping[str, str]) -> str | None:
-        """Return the first source whose checksum differs from the run's, or None."""
+        """Return the name of the first source whose checksum differs from the run's; None if all agree."""
         return next((n for n, c in sources.items() if self.sources.get(n, c) != c), None)
 
     def pin(self, sources: Mapping[str, str]) -> None:
-        """Write checksums of new sources to run.json, and refuse changed sources.
+        """Write the checksums of new sources to run.json; refuse changed sources.
 
-        A run never mixes two models or two data sets.
+        A run thus never mixes two versions of a model or of a data set.
         """
         if name := self._differing(sources):
             raise RunError(
@@ -120,9 +120,9 @@ class Run:
             atomic.write_json(self.directory / "run.json", run)
 
     def write_pinned(self, name: str, data: bytes) -> None:
-        """Write a file of the run, pin its checksum and log it.
+        """Write a file into the run's directory, pin its checksum and log it.
 
-        If an earlier attempt was killed after it had written the file, the missing log event is added.
+        If an earlier start was killed between writing the file and logging it, the event is added.
         """
         digest = hashlib.sha256(data).hexdigest()
         self.pin({name: digest})
@@ -152,7 +152,7 @@ class Run:
     def claim(
         self, plan: Plan, *, resume: bool, overwrite: bool, about: dict[str, Any]
     ) -> Iterator[None]:
-        """Lock the directory for this plan; raise an error if it is in use or contains another run."""
+        """Lock the directory for a plan within the context; refuse one that is in use or has another run."""
         if overwrite:
             self._move_aside()
         self.make_folder("shards")
@@ -206,7 +206,7 @@ class Run:
             self.note("changed", what=changed)
 
     def _require_shards_of(self, plan: Plan, damage: RunError) -> None:
-        """Accept a damaged run.json if existing shards belong to this plan; it is then rewritten."""
+        """Refuse a damaged run.json unless stored shards belong to the plan; the caller then rewrites it."""
         sidecars, _ = self.survey(plan)
         if not sidecars:
             raise RunError(
@@ -216,10 +216,10 @@ class Run:
         self.note("rebuilt", what="run.json", why=damage.problem, shards=len(sidecars))
 
     def _move_aside(self) -> None:
-        """Move a run of Floatscope aside before it is replaced; other files are never moved.
+        """Move the run in the directory aside, so that a new run can replace it.
 
-        The replaced run is kept beside the new run until that is complete, and is then removed by
-        `forget_replaced`.
+        A directory with files that Floatscope did not write is refused. The replaced run is kept beside the
+        new run until the new run is complete; then `forget_replaced` removes it.
         """
         if not self.directory.exists():
             return
@@ -249,7 +249,7 @@ class Run:
                 raise atomic.unwritable(self.directory, error) from error
 
     def make_folder(self, name: str) -> Path:
-        """Create a folder of the run. A link with its name is refused, since its target may be anywhere."""
+        """Create a folder in the run's directory, and return its path; refuse a link in its place."""
         folder = self.directory / name
         if folder.is_symlink():
             raise RunError(
@@ -268,7 +268,7 @@ class Run:
         return real_path.with_name(f".{real_path.name}.replaced")
 
     def forget_replaced(self) -> None:
-        """Remove the runs that this run has replaced and `_move_aside` has renamed."""
+        """Remove the replaced runs that `_move_aside` has moved aside."""
         if self._replaced.is_symlink():
             return
         for old in self._replaced.glob("*/run.json"):
@@ -278,7 +278,10 @@ class Run:
             self._replaced.rmdir()
 
     def survey(self, plan: Plan) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
-        """Return the sidecars of finished shards, and the reason for each damaged one."""
+        """Return the sidecars of the plan's intact shards, and why each damaged shard must be redone.
+
+        Both are dicts by shard id.
+        """
         lying, keys = self.shards.ids(), plan.keys()
         sidecars: dict[str, dict[str, Any]] = {}
         redo: dict[str, str] = {}
@@ -297,7 +300,7 @@ class Run:
         return sidecars, redo
 
     def note(self, event: str, **details: Any) -> Event:
-        """Append an event to the log, and pass it to the listener."""
+        """Append an event with the current time to the log, pass it to the listener, and return it."""
         timestamp = datetime.now(UTC).isoformat(timespec="milliseconds")
         entry = {"time": timestamp, "event": event, **details}
         line = json.dumps(entry, ensure_ascii=False) + "\n"
@@ -320,7 +323,7 @@ class Run:
 
 
 def require_run(content: dict[str, Any], path: Path) -> dict[str, Any]:
-    """Check the content of a run.json; raise an error if this version cannot read it."""
+    """Return the content of a run.json after checking it; refuse content that this version cannot read."""
     if content.get("schema") != SCHEMA:
         raise RunError(
             f"{path} has schema {content.get('schema')!r:.80}; this version of Floatscope reads schema "

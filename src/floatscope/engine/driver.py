@@ -1,7 +1,7 @@
-"""Run a plan and store its results. Only the driver writes files, whichever engine computes.
+"""Run a plan and store its results. With every engine, shards are written by the driver only.
 
-Finished shards are kept and damaged ones are redone. The same plan gives the same bytes, whatever the
-engine, the number of workers, the order of shards or the number of interruptions.
+Finished shards are kept, and damaged shards are redone. The same plan gives the same bytes for any engine,
+number of workers, order of shards and number of interruptions.
 """
 
 import os
@@ -29,7 +29,7 @@ from .work import error_of
 
 @dataclass(frozen=True)
 class Summary:
-    """The result of `execute`. `reused` shards existed before, `computed` shards are new."""
+    """The result of `execute`: `reused` shards were stored before, and `computed` shards are new."""
 
     directory: Path
     shards: int
@@ -59,23 +59,23 @@ def execute(
     progress: Callable[[RunProgress], None] | None = None,
     on_event: Callable[[Event], None] | None = None,
 ) -> Summary:
-    """Run every unfinished shard, then write the manifest; a finished run is left unchanged.
+    """Run every unfinished shard of a plan, then write the manifest; a finished run is left unchanged.
 
     Args:
-        about: versions and seeds, written to run.json. Settings that define another run belong in the
+        about: Versions and seeds, written to run.json. Settings that define another run belong in the
             request.
-        sources: checksums of the files and models that the run is computed from, as far as they are known
+        sources: Checksums of the files and models that the run is computed from, as far as they are known
             before the start. Workers report further checksums with each shard; a changed source is an
             error.
-        files: files to write into the directory before the first shard; their checksums are pinned too.
+        files: Files to write into the directory before the first shard; their checksums are pinned too.
         gpus: GPUs per Ray worker; None means one if the cluster has GPUs.
-        address: address of a Ray cluster.
-        devices: number of GPUs of this machine for several local workers; each worker is assigned one, in
+        address: Address of a Ray cluster.
+        devices: Number of GPUs of this machine for several local workers; each worker is assigned one, in
             turn.
-        patience: seconds of silence after which a worker is replaced and its shard retried.
-        shard_limit: seconds for one shard after which its worker is replaced; None means six hours. A
-            single local worker is this process, without supervision; with a limit it gets its own
-            process.
+        patience: Seconds of silence after which a worker is replaced and its shard retried.
+        shard_limit: Seconds for one shard after which its worker is replaced; None means six hours. A
+            single local worker runs in this process without supervision; with a limit it runs in a process
+            of its own.
     """
     crew = _engine(engine, workers, address, gpus, devices, patience, shard_limit)
     started = time.monotonic()
@@ -147,7 +147,7 @@ def _engine(
 
 
 class _Driver:
-    """The object that turns reports into files, events and progress."""
+    """A driver, which turns the reports of an engine into files, events and progress."""
 
     def __init__(
         self,
@@ -164,7 +164,7 @@ class _Driver:
         self.queue = JobQueue(Job(shard.id, shard.spec, keys[shard.id]) for shard in todo)
 
     def drive(self, engine: Engine) -> None:
-        """Run all shards. After a failure, shards in flight are still stored."""
+        """Run the remaining shards with an engine; after a failure, store shards in flight, then raise."""
         reports = engine(self.plan, self.queue, self)
         try:
             self.report()

@@ -1,7 +1,7 @@
 """Decide when a worker is hung: silent for too long, or too long on one shard.
 
-Only the time in which the driver listened for messages counts. After the machine has slept, or the driver
-was stopped, all workers seem silent at once although none of them is hung.
+Only time in which the driver listened for messages counts. After the machine has slept or the driver was
+stopped, all workers seem silent although none of them is hung.
 """
 
 import time
@@ -20,8 +20,8 @@ class Limits:
     """Time limits of a worker.
 
     Args:
-        patience (float, seconds): longest time without a message.
-        shard (float, seconds): longest time on one shard.
+        patience (float): Longest time without a message, in seconds.
+        shard (float): Longest time on one shard, in seconds.
     """
 
     patience: float = PATIENCE
@@ -37,7 +37,7 @@ class Limits:
 
     @property
     def heartbeat(self) -> float:
-        """Seconds between two heartbeats, and between two checks of them by the driver."""
+        """Seconds between two heartbeats of a worker, and between two checks by the driver."""
         return min(self.patience / 6, self.shard / 6, 5.0)
 
 
@@ -45,8 +45,8 @@ class ListeningClock:
     """A clock that counts only time in which the driver listened: at most two heartbeats per call.
 
     Args:
-        limits (Limits): time limits, which define the heartbeat.
-        clock (callable): function that returns the time in seconds.
+        limits (Limits): Time limits, which define the heartbeat.
+        clock (callable): Function that returns the time in seconds.
     """
 
     def __init__(self, limits: Limits, clock: Callable[[], float] = time.monotonic) -> None:
@@ -60,7 +60,7 @@ class ListeningClock:
 
 
 class HangTimer:
-    """The time since a worker's last message, and its time on the current shard."""
+    """A timer of a worker's silence, and of its time on the current shard."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
@@ -77,12 +77,12 @@ class HangTimer:
         self._started, self._silent = True, 0.0
 
     def begin(self) -> None:
-        """Record that the worker has finished loading: the shard's time starts."""
+        """Record that the worker has finished loading, and start the time of its shard."""
         self.heartbeat()
         self._job_started, self._busy = True, 0.0
 
     def advance(self, seconds: float) -> str | None:
-        """Add elapsed time; return the reason why the worker counts as hung, or None."""
+        """Add elapsed seconds; return the reason why the worker counts as hung, or None if it does not."""
         self._silent += seconds
         self._busy += seconds
         patience = self._limits.patience if self._started else max(self._limits.patience, _START)

@@ -1,4 +1,4 @@
-"""Handle Ctrl-C, pressed once or several times: only the first one interrupts."""
+"""Handle Ctrl-C so that only the first of several key presses interrupts."""
 
 import signal
 import sys
@@ -11,9 +11,10 @@ from typing import Any
 
 @contextmanager
 def interrupt_once(*, to_the_end: bool = False) -> Iterator[None]:
-    """Let the first Ctrl-C interrupt, and ignore further ones during the clean-up.
+    """Return a context in which the first Ctrl-C interrupts and further ones are ignored during clean-up.
 
-    `to_the_end`: the program ends after an interrupt, and further ones are ignored until then.
+    With `to_the_end`, further ones are ignored until the program ends. Outside the main thread, or if there
+    is another handler of Ctrl-C, nothing changes.
     """
     in_main_thread = threading.current_thread() is threading.main_thread()
     if not in_main_thread or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
@@ -38,7 +39,10 @@ def interrupt_once(*, to_the_end: bool = False) -> Iterator[None]:
 
 
 def _ignore_race(report: Callable[[Any], object]) -> Callable[[Any], object]:
-    """Wrap the unraisable-error hook so that it ignores a race while the Ctrl-C handler is replaced."""
+    """Return a hook for unraisable errors that ignores races on replacing the Ctrl-C handler.
+
+    All other errors are passed to `report`.
+    """
 
     def unraisable(details: Any) -> None:
         error = details.exc_value

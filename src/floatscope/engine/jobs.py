@@ -1,7 +1,7 @@
-"""The jobs of a run, the queue that distributes them, and the reports of engines.
+"""Define the jobs of a run, the queue that distributes them, and the reports of engines.
 
-An engine takes jobs from the queue and yields reports. The driver handles the reports; the queue decides
-how often a lost shard is retried.
+An engine takes jobs from the queue and yields reports. The driver handles the reports. The queue decides
+whether a lost shard is retried.
 """
 
 from collections import Counter, deque
@@ -16,7 +16,7 @@ RETRIES = 3  # how often a shard whose worker died is tried again
 
 @dataclass(frozen=True)
 class Job:
-    """A shard as sent to a worker, with the key that its file must carry."""
+    """A shard as sent to a worker, with the key to store in the shard's file."""
 
     shard: str
     spec: dict[str, Any]
@@ -25,7 +25,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Failure:
-    """An exception as text, so that it can be sent between processes."""
+    """An exception converted to text, so that it can be sent between processes."""
 
     class_path: str  # "module:class"
     message: str
@@ -36,7 +36,7 @@ class Failure:
 
 @dataclass(frozen=True)
 class Done:
-    """A computed shard: the bytes of its file, and the time in seconds."""
+    """A report of a computed shard: the bytes of its file, and the computing time in seconds."""
 
     shard: str
     data: bytes
@@ -45,7 +45,7 @@ class Done:
 
 @dataclass(frozen=True)
 class Failed:
-    """A shard whose worker raised an exception."""
+    """A report of a shard whose worker raised an exception."""
 
     shard: str
     failure: Failure
@@ -53,7 +53,7 @@ class Failed:
 
 @dataclass(frozen=True)
 class Lost:
-    """A shard whose worker died or hung; it is retried unless this was the last attempt."""
+    """A report of a shard whose worker died or hung; the shard is retried unless `is_last`."""
 
     shard: str
     reason: str
@@ -61,13 +61,13 @@ class Lost:
 
     @property
     def is_last(self) -> bool:
-        """Whether the shard is given up."""
+        """Whether the shard was lost too often to be retried."""
         return self.times > RETRIES
 
 
 @dataclass(frozen=True)
 class Waiting:
-    """A pause without a working worker, and its reason."""
+    """A report that no worker has worked for a while, with the reason."""
 
     reason: str
 
@@ -77,17 +77,17 @@ Report = Done | Failed | Lost | Waiting
 
 @runtime_checkable
 class ProgressListener(Protocol):
-    """A receiver of the progress within shards, which engines call between reports."""
+    """An object to which engines report the progress within shards, between their reports."""
 
     def begin(self, shard: str) -> None:
-        """Receive the start of a shard."""
+        """Handle the start of work on a shard."""
 
     def tick(self, shard: str, completed: float, total: float) -> None:
-        """Receive how much of a shard is done."""
+        """Handle the progress of a shard: `completed` of `total` units."""
 
 
 class JobQueue:
-    """The jobs in the plan's order; a lost job goes to the front."""
+    """A queue of jobs in the plan's order; a lost job is put back at the front."""
 
     def __init__(self, jobs: Iterable[Job]) -> None:
         self._jobs = deque(jobs)
@@ -98,11 +98,11 @@ class JobQueue:
         return len(self._jobs)
 
     def take(self) -> Job | None:
-        """Take the next job; None when the queue is empty."""
+        """Remove the next job from the queue and return it; None if the queue is empty."""
         return self._jobs.popleft() if self._jobs else None
 
     def record_loss(self, job: Job, reason: str) -> Lost:
-        """Put a lost job back, unless it was lost too often; return the report."""
+        """Put a lost job back, unless it was lost too often or the queue was stopped; return the report."""
         self._losses[job.shard] += 1
         lost = Lost(job.shard, reason, self._losses[job.shard])
         if not lost.is_last and not self._stopped:
@@ -110,7 +110,7 @@ class JobQueue:
         return lost
 
     def stop(self) -> None:
-        """Empty the queue; jobs in progress may finish."""
+        """Remove all jobs from the queue; jobs in progress may finish."""
         self._stopped = True
         self._jobs.clear()
 

@@ -1,7 +1,7 @@
 """The local engine: run jobs in this process, or distribute them to several worker processes.
 
-A closed pipe shows that a worker died; a hung worker misses its heartbeats. Either is replaced.
-With GPUs, each worker process sees one of them.
+A worker that closes its pipe has died, and a worker that misses its heartbeats hangs. Both are replaced. With
+GPUs, each worker process sees one GPU.
 """
 
 import threading
@@ -24,19 +24,19 @@ _HEARTBEAT, _BEGUN, _ENDED = "heartbeat", "begun", "ended"  # messages of a work
 
 
 def run_in_process(plan: Plan, queue: JobQueue, listener: ProgressListener) -> Reports:
-    """Run the jobs in this process, one after the other."""
+    """Run the jobs in this process, one after the other, and yield their reports."""
     host = WorkerHost(plan.worker, plan.request, plan.context)
     while job := queue.take():
         yield host.do(job, partial(listener.begin, job.shard), partial(listener.tick, job.shard))
 
 
 class LocalWorkers:
-    """Worker processes on this machine.
+    """An engine of worker processes on this machine.
 
     Args:
-        workers (int): number of processes.
-        limits (Limits): when a worker counts as hung.
-        devices (int): GPUs that the workers share, in turn.
+        workers (int): Number of processes.
+        limits (Limits): Time limits after which a worker counts as hung.
+        devices (int): Number of GPUs, which are assigned to the workers in turn; 0 by default.
     """
 
     def __init__(self, workers: int, limits: Limits, devices: int = 0) -> None:
@@ -81,7 +81,7 @@ class LocalWorkers:
 
 
 def _receive(inbox: SimpleQueue[Any], seconds: float) -> Iterator[Any]:
-    """Wait for a message from the workers, then yield all that have arrived."""
+    """Wait up to `seconds` for a message, then yield all (worker, message) pairs that have arrived."""
     with suppress(Empty):
         yield inbox.get(timeout=seconds)
         while True:
@@ -89,7 +89,7 @@ def _receive(inbox: SimpleQueue[Any], seconds: float) -> Iterator[Any]:
 
 
 class _Worker:
-    """A worker process and its current job."""
+    """The driver's side of a worker process, with its current job."""
 
     def __init__(self, plan: Plan, limits: Limits, gpu: str | None) -> None:
         module = plan.worker.partition(":")[0]
@@ -115,7 +115,7 @@ class _Worker:
         self.child.send(job)
 
     def handle(self, message: Any, queue: JobQueue, listener: ProgressListener) -> Report | None:
-        """Handle a message, and return the report that follows from it."""
+        """Handle a message of the worker; return the resulting report, or None if there is none."""
         job = self.job
         if message == _ENDED:
             self.dead, self.job = True, None
@@ -147,7 +147,7 @@ def _work(
     context: dict[str, Any],
     heartbeat: float,
 ) -> None:
-    """Run jobs from the pipe; send heartbeats, starts, (done, total), Done and Failed."""
+    """Run the jobs that arrive in a pipe; answer with heartbeats, starts, progress, and Done or Failed."""
     lock = threading.Lock()
 
     def send(message: Any) -> None:
@@ -167,7 +167,10 @@ def _work(
 
 
 def _send_heartbeats(send: Callable[[Any], None], seconds: float) -> None:
-    """Send heartbeats. A stopped process, or a call that keeps the interpreter lock, sends none."""
+    """Send a heartbeat every `seconds`, until the driver closes the pipe.
+
+    A stopped process, or a call that keeps the interpreter lock, sends no heartbeats.
+    """
     with suppress(OSError):  # the driver has closed the pipe
         while True:
             send(_HEARTBEAT)

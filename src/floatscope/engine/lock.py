@@ -1,7 +1,8 @@
-"""Allow one run per directory, by a kernel lock that is released however its holder ends.
+"""Allow one run per directory, by a kernel lock that is released when its holder ends, even if killed.
 
-The text in the file is only information for the user: stale text does not block a run. On Windows the
-lock covers the file's first byte, which others cannot read, so the text begins after it.
+The text in the lock file only informs the user: a file left by an ended process does not block a run. On
+Windows the lock covers the file's first byte, which other processes cannot read, so the text begins after
+this byte.
 """
 
 import json
@@ -23,7 +24,10 @@ _LONGEST = 1 << 12
 
 @contextmanager
 def hold(path: Path) -> Iterator[None]:
-    """Acquire the lock, or raise an error that names its holder. Child processes do not inherit it."""
+    """Hold the lock on a file within the context; raise an error that names the holder if it is not free.
+
+    Child processes do not inherit the lock.
+    """
     try:
         file = open_to_append(path)  # unbuffered, so that a full disk is noticed at the write
     except OSError as error:

@@ -1,7 +1,7 @@
-"""The manifest: the contents of a finished run, and a summary of its log.
+"""Compose the manifest: the contents of a finished run, and a summary of its log.
 
-`result` depends only on the plan, not on engine, workers, order or interruptions. `history` summarises
-the log: what was redone and why, the number of starts, the end time.
+`result` depends only on the plan, not on engine, workers, order or interruptions. `history` summarises the
+log: the number of starts, the shards that were redone or lost, with reasons, and the end time.
 """
 
 from typing import Any
@@ -11,7 +11,10 @@ from .plan import SCHEMA, Plan
 
 
 def result(plan: Plan, sidecars: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    """Return the part that is the same for every run of the plan."""
+    """Return the part of the manifest that is the same for every run of the plan.
+
+    `sidecars` maps shard ids to the contents of their sidecars.
+    """
     shards = [
         {"shard": shard.id, **{name: sidecars[shard.id][name] for name in ("sha256", "bytes")}}
         for shard in plan.shards
@@ -25,7 +28,7 @@ def result(plan: Plan, sidecars: dict[str, dict[str, Any]]) -> dict[str, Any]:
 
 
 def left_out(plan: Plan, sidecars: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the records that planning left out, then those of each shard, in the plan's order."""
+    """Return the records left out by planning, then by each shard in the plan's order, with shard id."""
     missing: list[dict[str, Any]] = [
         {"shard": None, "what": omission} for omission in plan.left_out
     ]
@@ -37,7 +40,7 @@ def left_out(plan: Plan, sidecars: dict[str, dict[str, Any]]) -> list[dict[str, 
 
 
 def history(run: Run) -> dict[str, Any]:
-    """Return the summary of the log."""
+    """Return a summary of a run's log: starts, redone and lost shards with reasons, and end time."""
     starts, last, redone, lost = 0, "", [], []
     for event in run.events():
         last = event.get("time", last)
@@ -51,5 +54,5 @@ def history(run: Run) -> dict[str, Any]:
 
 
 def compose(run: Run, plan: Plan, sidecars: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    """Return the complete manifest."""
+    """Return the complete manifest of a finished run."""
     return {"schema": SCHEMA, "result": result(plan, sidecars), "history": history(run)}

@@ -1,8 +1,7 @@
-"""A plan: a request, the function that answers it, and its shards. Nothing runs here.
+"""Define plans: a request, the function that answers it, and its shards. Nothing is run here.
 
-A plan contains only JSON, so that it can be stored, compared with a stored run, and sent to another
-machine. The key of a shard identifies its request, function and spec: if any of them changes, so does the
-key.
+A plan contains only JSON values, so that it can be stored, compared with a stored run, and sent to another
+machine. The key of a shard is a checksum of its request, function, id and spec.
 """
 
 import hashlib
@@ -29,9 +28,9 @@ Tick = Callable[[float, float], None]
 class Output:
     """The result of one shard: labelled datasets by name, and JSON metadata.
 
-    The list `meta["left_out"]` states what the worker left out and why; the manifest collects these
-    lists. `sources` maps each file and model that the output was computed from to its checksum ("model
-    pair/mdm", "data q.jsonl"). All shards of a run must agree on them.
+    The list `meta["left_out"]` states what the worker left out and why; the manifest collects the lists of
+    all shards. `sources` maps the name of each file or model that the output was computed from, such as
+    "model pair/mdm" or "data q.jsonl", to its checksum. Checksums must be the same in all shards of a run.
     """
 
     data: dict[str, xr.Dataset]
@@ -48,7 +47,7 @@ WorkerFactory = Callable[[dict[str, Any], dict[str, Any]], Worker]
 
 @dataclass(frozen=True)
 class Shard:
-    """A unit of work. Its id names its file; its spec is all that the worker receives."""
+    """A unit of work: an id, which names the shard's file, and a spec, which the worker receives."""
 
     id: str
     spec: dict[str, Any]
@@ -67,8 +66,8 @@ class Plan:
     """A request with its worker and shards. `worker` is "module:function", a WorkerFactory.
 
     `left_out` lists the records that planning dropped, as JSON objects with the reason. `context` tells
-    workers where files are and what checksums to expect. The context is not part of the question: plans
-    that differ only in their context have the same fingerprint and results.
+    workers where files are and what checksums to expect. Plans that differ only in their context have the
+    same fingerprint and results.
     """
 
     request: dict[str, Any]
@@ -88,28 +87,28 @@ class Plan:
 
     @property
     def question(self) -> str:
-        """Fingerprint of request and function, without the shards."""
+        """Fingerprint of the request and the function, without shards."""
         return fingerprint({"schema": SCHEMA, "request": self.request, "worker": self.worker})
 
     @property
     def fingerprint(self) -> str:
-        """Fingerprint of everything: plans with equal fingerprints have equal results."""
+        """Fingerprint of the whole plan except its context; equal fingerprints give equal results."""
         shards = [[shard.id, shard.spec] for shard in self.shards]
         return fingerprint([self.question, shards, self.left_out])
 
     def keys(self) -> dict[str, str]:
-        """Return the key that each shard's file must carry."""
+        """Return the key to store in each shard's file, by the shard's id."""
         question = self.question
         return {shard.id: fingerprint([question, shard.id, shard.spec]) for shard in self.shards}
 
 
 def is_name(text: str) -> bool:
-    """Return whether a text is a valid name of a shard and its file."""
+    """Return whether a text is a valid shard id, which is also the name of the shard's file."""
     return _SAFE.fullmatch(text) is not None
 
 
 def as_json(value: Any, label: str) -> Any:
-    """Return the value after a round trip through JSON: tuples become lists, keys text; NaN is refused."""
+    """Return a value after a round trip through JSON: tuples become lists, keys text; NaN is refused."""
     try:
         return json.loads(json.dumps(value, allow_nan=False))
     except (TypeError, ValueError) as error:
@@ -120,13 +119,13 @@ def as_json(value: Any, label: str) -> Any:
 
 
 def fingerprint(value: Any) -> str:
-    """Return the SHA-256 of the value's canonical JSON."""
+    """Return the SHA-256 of a value's canonical JSON."""
     text = json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(text.encode("ascii")).hexdigest()
 
 
 def resolve(worker: str) -> Any:
-    """Import the function named by "module:function"."""
+    """Import and return the function named by "module:function"."""
     module, _, name = worker.partition(":")
     try:
         function = getattr(importlib.import_module(module), name)
@@ -139,7 +138,7 @@ def resolve(worker: str) -> Any:
 
 
 def differences(old: Any, new: Any, where: str) -> Iterable[str]:
-    """Yield one line per difference between two JSON values."""
+    """Yield one line per difference between two JSON values; `where` is the path of the values."""
     if isinstance(old, dict) and isinstance(new, dict):
         for name in sorted(old.keys() | new.keys()):
             if name not in old or name not in new:
@@ -151,7 +150,7 @@ def differences(old: Any, new: Any, where: str) -> Iterable[str]:
 
 
 def listed(differing: Sequence[str]) -> str:
-    """Join the first lines, and add the number of the others."""
+    """Return the first five lines joined by semicolons, and the number of further lines."""
     suffix = f"; and {len(differing) - _SHOWN} more" if len(differing) > _SHOWN else ""
     return "; ".join(differing[:_SHOWN]) + suffix
 

@@ -1,7 +1,7 @@
-"""The progress of a run, its rate and the remaining time. It draws nothing.
+"""Compute the progress of a run, its rate and the remaining time, for display by the caller.
 
-The rate counts only work since the clock started: finished shards took no time, and loading a model is
-not work on a shard. The clock starts with the first shard.
+The clock starts with the first shard of this run. Shards of earlier runs, and the time before the first shard
+in which the model is loaded, do not count in the rate.
 """
 
 import time
@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 
 class RunProgress(NamedTuple):
-    """The argument of a progress callback."""
+    """The progress of a run, as passed to a progress callback."""
 
     completed: int  # shards stored, including those of earlier runs
     total: int
@@ -20,7 +20,7 @@ class RunProgress(NamedTuple):
 
 
 class Meter:
-    """A counter of shards and fractions of shards."""
+    """A counter of completed shards, and of completed fractions of shards in flight."""
 
     def __init__(
         self, total: int, already: int = 0, clock: Callable[[], float] = time.monotonic
@@ -31,13 +31,13 @@ class Meter:
         self._start: float | None = None
 
     def begin(self, shard: str) -> None:
-        """Record the start of a shard."""
+        """Record that work on a shard starts; the first shard starts the clock."""
         if self._start is None:
             self._start = self._clock()
         self._fractions[shard] = 0.0
 
     def tick(self, shard: str, completed: float, total: float) -> None:
-        """Record the progress of a shard."""
+        """Record that a shard has completed `completed` of `total` units."""
         if shard in self._fractions and total > 0:
             self._fractions[shard] = min(max(completed / total, 0.0), 1.0)
 
@@ -46,14 +46,14 @@ class Meter:
         self._fractions.pop(shard, None)
 
     def finish(self, shard: str, seconds: float = 0.0) -> None:
-        """Record a finished shard; `seconds` sets the clock's start if no start was recorded."""
+        """Record that a shard is finished; if the clock has not started, it starts `seconds` ago."""
         if self._start is None:
             self._start = self._clock() - seconds
         self._fractions.pop(shard, None)
         self.fresh += 1
 
     def state(self) -> RunProgress:
-        """Return the progress."""
+        """Return the progress, rate and remaining time at this moment."""
         completed = self.already + self.fresh
         worked = self.fresh + sum(self._fractions.values())
         passed = 0.0 if self._start is None else self._clock() - self._start

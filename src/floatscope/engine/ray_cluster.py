@@ -1,4 +1,4 @@
-"""The connection to a Ray cluster: whether it is installed, reachable and alive."""
+"""Connect to a Ray cluster, and check that Ray is installed, reachable and alive."""
 
 import atexit
 import os
@@ -18,7 +18,7 @@ _END_SECONDS = 30.0
 
 
 class Cluster:
-    """The state of a cluster, queried by a thread because Ray's calls do not return if its head hangs."""
+    """The state of a Ray cluster, queried in a thread because Ray's calls do not return if its head hangs."""
 
     def __init__(self, ray: Any) -> None:
         from ray.util.client import ray as client
@@ -52,7 +52,7 @@ class Cluster:
             raise cluster_error(reason if self._machines else "no machine is left")
 
     def free(self) -> str:
-        """Describe the CPUs and GPUs that are free for another worker, as of the latest answer."""
+        """Return the free CPUs and GPUs as text, as of the cluster's latest answer."""
         return self._free
 
     def _ask(self) -> None:
@@ -64,11 +64,11 @@ class Cluster:
 
 
 def run_in_thread(ray: Any, steps: list[Callable[[], None]]) -> None:
-    """Run the final steps of a run for up to 30 s, since they do not return if the head hangs.
+    """Run the final steps of a run for up to 30 s, because they do not return if the cluster's head hangs.
 
     Args:
-        ray (module): its shutdown at exit is unregistered if the steps do not return.
-        steps (list of callables): called one after the other.
+        ray (module): Ray. Its shutdown at exit is unregistered if the steps do not return.
+        steps (list of callables): Steps, called one after the other.
     """
 
     def run() -> None:
@@ -83,7 +83,7 @@ def run_in_thread(ray: Any, steps: list[Callable[[], None]]) -> None:
 
 
 def cluster_error(reason: str) -> RunError:
-    """Return the error for a lost cluster."""
+    """Return the error for a lost cluster, with the reason."""
     return RunError(
         f"the Ray cluster is lost: {reason}",
         "Stored shards are kept: restart Ray, then run the command again with --resume.",
@@ -91,7 +91,7 @@ def cluster_error(reason: str) -> RunError:
 
 
 def import_ray() -> Any:
-    """Import Ray, or raise an error that explains how to install it."""
+    """Import and return Ray; if it is not installed, raise an error that explains how to install it."""
     # By default Ray reports usage statistics to its makers.
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     # Ray's default of 15 leaves workers little time beside other programs; local processes have 0.
@@ -107,7 +107,7 @@ def import_ray() -> Any:
 
 
 def check_address(address: str) -> None:
-    """Raise OSError if nothing answers at HOST:PORT; Ray itself would retry for minutes."""
+    """Raise OSError if nothing answers at an address HOST:PORT, where Ray would retry for minutes."""
     host, _, port = address.removeprefix("ray://").rpartition(":")
     if host and port.isdigit():
         socket.create_connection((host.strip("[]"), int(port)), timeout=10).close()

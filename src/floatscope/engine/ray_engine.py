@@ -1,8 +1,8 @@
 """The Ray engine: one actor per worker, on this machine or on a cluster.
 
-Actors send bytes back and the driver writes them, so no shared disk is needed, and a replaced actor that
-wakes up later does no harm. An actor that dies, whose machine dies, or that no longer answers is replaced
-and its shard redone; without a cluster the run ends. Ray is imported when it is used.
+Actors send bytes back and the driver writes them, so that no shared disk is needed, and a replaced actor
+that wakes up later cannot write. An actor that dies or no longer answers is replaced, and its shard redone.
+If the cluster is lost, the run ends. Ray is imported when it is used.
 """
 
 import os
@@ -27,16 +27,17 @@ _BUFFERED_BYTES = 2**28  # results waiting to be written while workers get their
 
 
 class RayWorkers:
-    """Ray actors, each with its own CPUs and GPUs.
+    """An engine of Ray actors, each with its own CPUs and GPUs.
 
-    Ray shows an actor only its own GPUs (CUDA_VISIBLE_DEVICES): "cuda" is a different GPU in each.
+    Ray shows an actor only its own GPUs (CUDA_VISIBLE_DEVICES), so that "cuda" is a different GPU in each
+    actor.
 
     Args:
-        workers (int): number of actors.
-        address (str): address of a cluster; None starts Ray on this machine.
-        gpus (float): GPUs of each actor; None means one if the cluster has GPUs, else none.
-        cpus (float): CPUs of each actor, as the cluster counts them.
-        limits (Limits): when an actor counts as hung.
+        workers (int): Number of actors.
+        address (str): Address of a cluster; None (by default) starts Ray on this machine.
+        gpus (float): GPUs of each actor; 0 by default; None means one if the cluster has GPUs, else none.
+        cpus (float): CPUs of each actor, as the cluster counts them; 1 by default.
+        limits (Limits): Time limits after which an actor counts as hung.
     """
 
     def __init__(
@@ -70,10 +71,10 @@ class RayWorkers:
             run_in_thread(ray, [actor.end for actor in actors] + [ray.shutdown] * starts_ray)
 
     def _connect(self, ray: Any, empty: str) -> None:
-        """Start Ray, or join a cluster.
+        """Start Ray on this machine, or join a cluster.
 
-        Ray puts its start directory first on its workers' module search path, so it is started in
-        `empty`, a directory without files.
+        Ray puts the directory in which it is started first on its workers' module search path. It is
+        therefore started in `empty`, a directory without files.
         """
         options: dict[str, Any] = {"log_to_driver": False, "configure_logging": False}
         if self.address:
@@ -161,7 +162,7 @@ class RayWorkers:
 
 
 class _Remote:
-    """The actor's object in the cluster. A second thread answers `progress` during a job."""
+    """The object of an actor in the cluster; a second thread answers `progress` during a job."""
 
     def __init__(
         self, task: tuple[str, dict[str, Any], dict[str, Any]], path: list[str], folder: str
@@ -182,7 +183,7 @@ class _Remote:
         return self._host.do(job, tick, tick)
 
     def progress(self) -> tuple[str, float, float] | None:
-        """Return the current shard, the amount done and the total."""
+        """Return the current shard's id, its completed units and its total; None before the first job."""
         return self._progress
 
 
@@ -205,11 +206,11 @@ class _Actor:
         self.end_reason = ""
 
     def awaited(self) -> list[Any]:
-        """Return the references that the driver waits for."""
+        """Return the Ray references that the driver waits for: to the start and to the result."""
         return [ref for ref in (self._start, self._result) if ref is not None]
 
     def unawaited(self) -> list[Any]:
-        """Return the references that are read when they are available."""
+        """Return the Ray references that are read without waiting, once available: to the progress."""
         return [] if self._progress is None else [self._progress]
 
     def assign(self, job: Job) -> None:
@@ -218,7 +219,7 @@ class _Actor:
         self._result = self._handle.do.remote(job)
 
     def poll(self) -> None:
-        """Query the progress of the job, at most twice a second."""
+        """Query the progress of the job, if there is one, at most twice a second."""
         due = time.monotonic() - self._polled_at > _POLL_SECONDS
         if self.job and self._progress is None and due:
             self._progress, self._polled_at = self._handle.progress.remote(), time.monotonic()
@@ -226,7 +227,10 @@ class _Actor:
     def receive(
         self, available: set[Any], queue: JobQueue, listener: ProgressListener, elapsed: float
     ) -> Iterator[Report]:
-        """Handle the available answers; `elapsed` seconds have passed since the last call."""
+        """Handle the actor's answers among `available`, and yield the resulting reports.
+
+        `elapsed` is the time since the last call, in seconds. An actor that ended or hangs is marked `dead`.
+        """
         try:
             if self._start in available:
                 self._ray.get(self._start)
@@ -263,7 +267,10 @@ class _Actor:
 
 
 def _wait(ray: Any, actors: list[_Actor]) -> set[Any]:
-    """Wait for an answer and return all available ones, in two calls for any number of actors."""
+    """Wait for an answer of any actor, and return the references of all available answers.
+
+    This takes two calls of Ray for any number of actors.
+    """
     refs = [ref for actor in actors for ref in actor.awaited()]
     ray.wait(refs, num_returns=1, timeout=_POLL_SECONDS)
     refs += [ref for actor in actors for ref in actor.unawaited()]
@@ -271,6 +278,6 @@ def _wait(ray: Any, actors: list[_Actor]) -> set[Any]:
 
 
 def _summarise(error: Exception) -> str:
-    """Return a task's own exception if there is one, without the rest of Ray's text."""
+    """Return an error of Ray as one line: class and message of the task's own exception if there is one."""
     cause = getattr(error, "cause", None) or error
     return f"{type(cause).__name__}: {str(cause).splitlines()[0]}"

@@ -1,13 +1,12 @@
-"""Shards on disk: `<id>.shard` with datasets and a JSON header, and its sidecar `<id>.json`.
+"""Read and write shards: `<id>.shard` with a JSON header and datasets, and its sidecar `<id>.json`.
 
-A shard's file consists of the length of its header, the header, and the datasets in order of their names,
-each a zstd frame. The header lists the compressed and uncompressed length of each frame. A frame contains
-a description of the variables, and their arrays.
+A shard's file consists of the lengths of its header, the header, and the datasets in the order of their
+names. The header and each dataset are zstd frames. The header lists the compressed and uncompressed length of
+each dataset. The frame of a dataset contains a description of the variables, and their arrays.
 
-A shard counts as done only if its sidecar, which is written after the file, agrees with the file's
-header, carries the key of this plan, and has the file's checksum. The same output gives the same bytes:
-names are sorted, arrays are C-ordered and little-endian, and compression is fixed. No pickle is written
-or read.
+A shard counts as done only if its sidecar, which is written after the file, agrees with the file's header
+and contains the key of the plan and the file's checksum. The same output gives the same bytes: names are
+sorted, arrays are C-ordered and little-endian, and compression is fixed. No pickle is written or read.
 """
 
 import hashlib
@@ -56,11 +55,11 @@ _UNREADABLE = (OSError, ValueError, KeyError, TypeError, AttributeError, struct.
 
 
 class Damaged(Exception):
-    """The error for a stored shard that must be redone, with the reason."""
+    """The error for a stored shard that must be redone; its message is the reason."""
 
 
 def encode(shard: str, key: str, output: Output) -> bytes:
-    """Encode an output as the bytes of a shard's file."""
+    """Return an output as the bytes of a shard's file, with the shard's id and key."""
     meta = as_json(output.meta, f"the meta of shard {shard}")
     if not isinstance(meta.get("left_out", []), list):
         raise UsageError(
@@ -83,7 +82,7 @@ def encode(shard: str, key: str, output: Output) -> bytes:
 
 
 def _pack(shard: str, name: str, data: xr.Dataset) -> bytes:
-    """Encode a dataset: its description, and its arrays in order of their names."""
+    """Return a dataset as bytes: its description, then its arrays in the order of their names."""
     arrays, variables = [], {}
     for variable in sorted(data.variables, key=str):
         labelled = data.variables[variable]
@@ -103,7 +102,7 @@ def _pack(shard: str, name: str, data: xr.Dataset) -> bytes:
 
 
 def _unpack(content: pa.Buffer) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """Decode a dataset's description and arrays."""
+    """Return a dataset's description and its arrays by name, from bytes written by `_pack`."""
     (length,) = _DESCRIPTION.unpack_from(content)
     start = _DESCRIPTION.size + length
     if max(length, start) > min(LIMIT, content.size):
@@ -127,12 +126,12 @@ def _unpack(content: pa.Buffer) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
 
 
 def _numbers(attrs: dict[Any, Any]) -> dict[str, Any]:
-    """Convert numpy numbers in attributes to Python numbers."""
+    """Return attributes with numpy numbers converted to Python numbers."""
     return {str(k): v.item() if isinstance(v, np.generic) else v for k, v in attrs.items()}
 
 
 def _plain(shard: str, name: str, array: np.ndarray) -> np.ndarray:
-    """Convert an array to the stored form: fixed-width text, little-endian, C-ordered."""
+    """Return an array in the stored form: fixed-width text, little-endian, C-ordered; refuse objects."""
     if array.dtype == object and all(isinstance(text, str) for text in array.flat):
         array = array.astype(str)
     if array.dtype.hasobject or array.dtype.kind == "T":
@@ -144,7 +143,7 @@ def _plain(shard: str, name: str, array: np.ndarray) -> np.ndarray:
 
 
 def _header(file: io.BufferedIOBase) -> tuple[dict[str, Any], int]:
-    """Read a shard's header, and the offset of its first frame."""
+    """Return a shard file's header, and the offset of its first dataset."""
     file.seek(0)
     magic, length, size = _START.unpack(file.read(_START.size))
     if magic != _MAGIC:
@@ -160,9 +159,9 @@ def _header(file: io.BufferedIOBase) -> tuple[dict[str, Any], int]:
 def _places(
     file: io.BufferedIOBase, header: dict[str, Any], start: int
 ) -> dict[str, tuple[int, int, int]]:
-    """Return offset, length and uncompressed length of every dataset.
+    """Return each dataset's offset, length and uncompressed length in bytes, by name.
 
-    A file that declares more than it can plausibly contain is refused.
+    Refuse a file that declares more data than it can plausibly contain.
     """
     places, unpacked = {}, 0
     for name, (length, size) in header["data"].items():
@@ -179,12 +178,12 @@ def _places(
 
 
 def sources_of(data: bytes) -> dict[str, str]:
-    """Return the sources of an encoded shard: name → checksum."""
+    """Return the checksums of an encoded shard's sources, by name."""
     return dict(_header(io.BytesIO(data))[0]["sources"])
 
 
 def _digest(file: io.BufferedIOBase) -> str:
-    """Hash a file, unless it is larger than any shard."""
+    """Return the sha256 of a file; raise Damaged if the file is larger than any shard."""
     if (size := file.seek(0, io.SEEK_END)) > _LARGEST:
         raise Damaged(f"its file has {size >> 20:,} MB, and a shard at most {_LARGEST >> 20:,}")
     file.seek(0)
@@ -192,14 +191,14 @@ def _digest(file: io.BufferedIOBase) -> str:
 
 
 def _sidecar(header: dict[str, Any], digest: str, size: int) -> dict[str, Any]:
-    """Return the facts about a shard that are known without decoding it."""
+    """Return the content of a shard's sidecar: facts that are known without decoding the datasets."""
     facts = {name: header[name] for name in ("schema", "shard", "key", "sources")}
     left_out = header["meta"].get("left_out", [])
     return {**facts, "sha256": digest, "bytes": size, "left_out": left_out}
 
 
 class Shards:
-    """The folder of a run's shards."""
+    """The folder of a run's shards, which reads, verifies and writes them."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -219,7 +218,7 @@ class Shards:
         return {path.stem for path in self.folder.glob("*") if path.suffix in (SUFFIX, ".json")}
 
     def write(self, shard: str, data: bytes) -> dict[str, Any]:
-        """Store encoded bytes, then the sidecar that makes them count; return the sidecar."""
+        """Write a shard's encoded bytes, then its sidecar; return the content of the sidecar."""
         # An old sidecar beside a new file would only cause a second computation.
         self.sidecar(shard).unlink(missing_ok=True)
         atomic.write(self.path(shard), data)
@@ -233,12 +232,12 @@ class Shards:
         return info
 
     def remove(self, shard: str) -> None:
-        """Remove a shard, its sidecar first: without that, the file does not count."""
+        """Remove a shard's sidecar, then its file, so that an interruption leaves no shard that counts."""
         self.sidecar(shard).unlink(missing_ok=True)
         self.path(shard).unlink(missing_ok=True)
 
     def verify(self, shard: str, key: str | None = None) -> dict[str, Any]:
-        """Return the sidecar of an intact shard with this key; else raise Damaged with the reason."""
+        """Return the sidecar of an intact shard; raise Damaged if it is not intact or has another key."""
         path = self.path(shard)
         if not path.exists():
             raise Damaged("its file is missing")
@@ -277,9 +276,9 @@ class Shards:
     def read(
         self, shard: str, names: tuple[str, ...] | None = None, digest: str | None = None
     ) -> Output:
-        """Read a shard's datasets (all, or those in `names`) and metadata.
+        """Read a shard's metadata and its datasets, or only the datasets in `names`.
 
-        The file must have the sha256 `digest`; without `digest`, that of its sidecar.
+        The file must have the sha256 `digest` or, without `digest`, the sha256 in its sidecar.
         """
         try:
             digest = digest or self._read_sidecar(shard)["sha256"]
@@ -302,7 +301,11 @@ class Shards:
         return Output(data, header["meta"], header["sources"])
 
     def _dataset(self, described: dict[str, Any], arrays: dict[str, np.ndarray]) -> xr.Dataset:
-        """Build a dataset; copying the last one with the same coordinates takes a third of the time."""
+        """Build a dataset from its description and arrays.
+
+        If the last dataset with these variables had the same coordinates, it is copied with other values,
+        which takes a third of the time.
+        """
         names = tuple(arrays)
         last = self._labelled.get(names)
         if last is not None and _is_like(last, described, arrays):
@@ -320,7 +323,7 @@ class Shards:
         return data
 
     def _require_digest(self, shard: str, file: io.BufferedIOBase, digest: str) -> None:
-        """Hash the open file, unless it was hashed before and has not changed since."""
+        """Raise Damaged if an open file has another sha256; a file unchanged since a check is not read."""
         state = os.fstat(file.fileno())
         version = (
             digest,
@@ -334,7 +337,10 @@ class Shards:
 
 
 def _is_like(last: xr.Dataset, described: dict[str, Any], arrays: dict[str, np.ndarray]) -> bool:
-    """Return whether a dataset has these dimensions, sizes, attributes and coordinates; values may differ."""
+    """Return whether a dataset has the described dimensions, sizes, attributes and coordinates.
+
+    Values of variables other than coordinates may differ.
+    """
     for name, about in described["variables"].items():
         variable, array = last.variables[name], arrays[name]
         if list(variable.dims) != about["dims"] or variable.shape != array.shape:

@@ -1,8 +1,7 @@
-"""Run jobs in a worker process, whichever engine started it.
+"""Run the jobs of a worker, in the same way for every engine.
 
-The plan's worker is created at the first job. Every job yields the bytes of a shard, or a Failure.
-The driver writes the shards. (If complete traces were requested, a study's worker writes them beside the
-shards.)
+The plan's worker is created at the first job. Every job returns the bytes of a shard, or a Failure. The
+driver writes the shards. Only complete traces, if they were requested, are written by a study's worker.
 """
 
 import time
@@ -19,12 +18,12 @@ _SECONDS_BETWEEN_TICKS = 0.1
 
 
 class WorkerHost:
-    """The worker of a process, created at its first job.
+    """A host that creates the plan's worker at the first job, and runs jobs with it.
 
     Args:
-        worker (str): "module:function", a WorkerFactory.
-        request (dict): the plan's request.
-        context (dict): the plan's context.
+        worker (str): Name of a WorkerFactory, as "module:function".
+        request (dict): The plan's request.
+        context (dict): The plan's context.
     """
 
     def __init__(self, worker: str, request: dict[str, Any], context: dict[str, Any]) -> None:
@@ -32,7 +31,10 @@ class WorkerHost:
         self._worker: Worker | None = None
 
     def do(self, job: Job, begin: Callable[[], None], tick: Tick) -> Done | Failed:
-        """Run a job; `begin` is called when the worker is created, `tick` as the job advances."""
+        """Run a job, and return its result or its failure.
+
+        `begin` is called when the worker has been created, `tick` as the job advances.
+        """
         try:
             if self._worker is None:
                 make: WorkerFactory = resolve(self._factory)
@@ -49,7 +51,7 @@ class WorkerHost:
 
 
 def limit_rate(tick: Tick) -> Tick:
-    """Pass on at most ten ticks a second, because each crosses a process boundary."""
+    """Return a tick that passes on at most ten calls a second, because each crosses a process boundary."""
     last = float("-inf")
 
     def limited(completed: float, total: float) -> None:
@@ -63,7 +65,7 @@ def limit_rate(tick: Tick) -> Tick:
 
 
 def describe_failure(error: Exception) -> Failure:
-    """Describe an exception as a Failure."""
+    """Convert an exception to a Failure."""
     is_floatscope = isinstance(error, FloatscopeError)
     return Failure(
         class_path=f"{type(error).__module__}:{type(error).__qualname__}",
@@ -75,7 +77,11 @@ def describe_failure(error: Exception) -> Failure:
 
 
 def error_of(shard: str, failure: Failure, log: str) -> FloatscopeError:
-    """Return the error that ends the run: it names the shard, and keeps the class of a FloatscopeError."""
+    """Return the error that ends the run after a failure; its message names the shard.
+
+    The class of a FloatscopeError is kept, if it can be imported here; other exceptions become a RunError
+    that names the file `log` with the traceback.
+    """
     name = failure.class_path.partition(":")[2]
     if not failure.is_floatscope:
         return RunError(

@@ -1,1 +1,1 @@
-"""The report: the viewer and the pages around it. It never imports torch."""
+"""Build reports: the viewer and the pages around it. Torch is never imported."""

@@ -1,4 +1,4 @@
-"""What all answers share: an error is JSON with a kind, a message and a remedy, and never a traceback."""
+"""Answer HTTP requests with JSON: an error has a kind, a message and a remedy, and never a traceback."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -14,7 +14,7 @@ _REFERENCE = "See docs/reference/live.md."
 
 
 class Refused(Exception):
-    """A request that is answered with an error: its HTTP status and what the page shows."""
+    """The error for a refused request, with its HTTP status and the JSON that the page shows."""
 
     def __init__(
         self, status: int, kind: str, message: str, remedy: str = "", field: str = ""
@@ -31,7 +31,7 @@ class Refused(Exception):
 
 
 def refused(error: Exception) -> Refused:
-    """Turn any error into the refusal that answers it."""
+    """Return the refusal that reports an exception to the client."""
     if isinstance(error, Refused):
         return error
     if isinstance(error, FloatscopeError):
@@ -47,14 +47,14 @@ def _not_found(what: str) -> Refused:
 
 
 async def http_error(request: Request, error: Exception) -> Response:
-    """Answer a path or a method that has no route."""
+    """Return the answer to a request whose path or method has no route."""
     if getattr(error, "status_code", 404) == 405:
         return Refused(405, "usage", "this path has no such method", _REFERENCE).response
     return _not_found(request.url.path).response
 
 
 def route(path: str, answer: Callable[[Request], Awaitable[Any]], method: str = "GET") -> Route:
-    """Make a route whose errors are answered; what is no response is sent as JSON."""
+    """Return a route that answers errors as JSON, and converts results other than responses to JSON."""
 
     async def guarded(request: Request) -> Response:
         try:
@@ -69,7 +69,7 @@ def route(path: str, answer: Callable[[Request], Awaitable[Any]], method: str = 
 
 
 def number_of(text: str) -> int:
-    """Read a step, layer or head of a path; KeyError where it is none."""
+    """Return the index of a step, layer or head in a path; raise KeyError if it is not a number."""
     if not (text.isascii() and text.isdecimal() and len(text) < 7):
         raise KeyError(text)
     return int(text)

@@ -1,6 +1,6 @@
 """Build a page from a run directory: draw the figures, and choose scenes that fit beside them.
 
-It reads the files of a run; it needs no model and never imports torch.
+Only files of the run are read. No model is needed, and torch is never imported.
 """
 
 import io
@@ -41,7 +41,10 @@ _TRANSPARENT = dict.fromkeys(("figure.facecolor", "axes.facecolor", "savefig.fac
 
 
 def write_report(findings: Findings, *, budget: int = BUDGET) -> Path:
-    """Write report.html into the run directory, beside the results that it links to."""
+    """Write report.html into the run directory, and return its path; `budget` limits its size in bytes.
+
+    The page links to the files in results/.
+    """
     path = Path(findings.run.directory) / "report.html"
     with understood(findings.run.directory):
         page = render_report(findings, budget).encode("utf-8", "backslashreplace")
@@ -57,7 +60,10 @@ def save_figures(
     width: float | None = None,
     font_size: float | None = None,
 ) -> list[Path]:
-    """Write every figure in several formats; `width` is in inches, `font_size` in points."""
+    """Write every figure of a run in the formats `endings`, and return the paths of the files.
+
+    `width` is in inches, `font_size` in points.
+    """
     written = []
     for picture in pictures_of(findings):
         with figure_size(width=width, font_size=font_size):
@@ -71,7 +77,7 @@ def save_figures(
 
 
 def pictures_of(findings: Findings) -> list[Picture]:
-    """List every figure of every study, by the name of its file."""
+    """Return the figures of all studies of a run, named after study, extra run and figure."""
     return [
         replace(picture, name="-".join(filter(None, (study.name, part.file_prefix, picture.name))))
         for part, study in sections_of(findings)
@@ -80,7 +86,10 @@ def pictures_of(findings: Findings) -> list[Picture]:
 
 
 def source_of(directory: Path) -> "str | Path | Source":
-    """Return what `view` serves: the scenes that a run stores, or a directory of saved traces."""
+    """Return what `floatscope view` serves for a directory: the stored scenes of a run, or the directory.
+
+    A directory that is not a run is expected to contain saved traces.
+    """
     if Run(directory).read_request() is None:
         return directory
     with understood(directory):
@@ -99,7 +108,7 @@ def source_of(directory: Path) -> "str | Path | Source":
 
 
 def render_report(findings: Findings, budget: int = BUDGET) -> str:
-    """Draw every figure, add as many scenes as fit beside them, and render the page."""
+    """Return the report's page as HTML: all figures, and as many scenes as fit into `budget` bytes."""
     for part in (findings, *findings.extra_runs):
         part.gather()
     figures = [
@@ -116,7 +125,10 @@ def render_report(findings: Findings, budget: int = BUDGET) -> str:
 
 
 def scenes_of(findings: Findings, budget: int) -> tuple[list[Scene], list[str]]:
-    """Choose the scenes of the viewer, and list what is left out, with the notes of all runs."""
+    """Return the viewer's scenes that fit into `budget` characters, and notes on what is left out.
+
+    The scenes of extra runs come first. The notes include those of all runs.
+    """
     scenes: list[Scene] = []
     notes: list[str] = []
     # What a run adds to another is there to be looked at.
@@ -129,9 +141,9 @@ def scenes_of(findings: Findings, budget: int) -> tuple[list[Scene], list[str]]:
 
 
 def drawing_of(picture: Picture) -> Drawing:
-    """A figure as an SVG image. A browser runs no script of an image, and fetches nothing for it.
+    """Return a figure as an SVG image, in which browsers run no scripts and fetch nothing.
 
-    Its ground is transparent and its ink follows the colour scheme of the element that shows it.
+    The background is transparent, and text and axes follow the colour scheme of the element around it.
     """
     from matplotlib import rc_context
     from matplotlib.backends.backend_svg import FigureCanvasSVG
@@ -146,7 +158,10 @@ def drawing_of(picture: Picture) -> Drawing:
 
 
 def _scenes(findings: Findings, budget: int) -> tuple[list[Scene], list[str]]:
-    """Add complete examples, with all models of each, until the page is full; list what does not fit."""
+    """Return the scenes of the first examples that fit into `budget` characters, and a note on the rest.
+
+    An example is complete: it has the scenes of all models.
+    """
     by_example: dict[str, list[tuple[str, int]]] = {}
     for _, example, shard, index in findings.shown():
         by_example.setdefault(example, []).append((shard, index))
@@ -172,7 +187,7 @@ def _scenes(findings: Findings, budget: int) -> tuple[list[Scene], list[str]]:
 
 
 def described(one: dict[str, Any]) -> str:
-    """Describe what was left out, and why."""
+    """Return one entry of `left_out` as text: what was left out, and why."""
     inner = one.get("what", one)
     return f"{inner['what']}: {inner['why']}" if isinstance(inner, dict) else str(one)
 

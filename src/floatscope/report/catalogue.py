@@ -1,7 +1,7 @@
-"""Saved traces of a directory, found once and read when a scene is asked for. It never writes.
+"""List the saved traces of a directory, and read a trace when its scene is requested. Nothing is written.
 
-Requests come from several threads. Each trace has a lock of its own, so that one on a slow disk, or one that
-takes long, does not keep others waiting.
+Requests come from several threads. Each trace has its own lock, so that a trace that is slow to read does not
+block requests for other traces.
 """
 
 import threading
@@ -28,7 +28,7 @@ _REMEMBERED = 8  # scenes kept in memory
 
 @dataclass(eq=False)
 class Catalogue:
-    """Traces by id. `load` returns the trace of an id, with its arrays still on disk if possible."""
+    """A source of scenes from traces by id; `load` returns a trace, with arrays left on disk if possible."""
 
     title: str
     ids: list[str]
@@ -43,7 +43,7 @@ class Catalogue:
 
     @classmethod
     def of(cls, directory: Path) -> "Catalogue":
-        """List every *.zarr below a directory, in the order of their names."""
+        """Create the catalogue of all *.zarr traces below a directory, sorted by path."""
         stores = sorted(p for p in directory.rglob("*.zarr") if not p.name.startswith("."))
         if not stores:
             raise UsageError(
@@ -54,9 +54,9 @@ class Catalogue:
         return cls(title, list(paths), partial(_lazily, paths), paths=paths)
 
     def index(self) -> dict[str, Any]:
-        """Return the labels and colour ranges of each trace, which are read once.
+        """Return the index of scenes, with labels and colour ranges; each trace is read only once for it.
 
-        A trace that cannot be shown is named in `left_out`, with the reason.
+        Traces that cannot be shown are listed in `left_out`, with the reason.
         """
         known: dict[str, Scene | str] = {}
         for scene_id in list(self.ids):
@@ -68,11 +68,11 @@ class Catalogue:
         return index_of(scenes.values(), scenes) | {"left_out": left_out}
 
     def _reads(self, scene_id: str) -> threading.Lock:
-        """One thread at a time reads a trace; traces do not wait for each other."""
+        """Return the lock of a trace, which one thread at a time holds to read it."""
         return self._reading.setdefault(scene_id, threading.Lock())
 
     def _summarise(self, scene_id: str) -> Scene | str:
-        """What the index needs of a scene, without packing it, or why there is none."""
+        """Return the header and colour ranges of a scene without packing it, or why it cannot be shown."""
         try:
             trace = self.load(scene_id)
             require_global(trace.data, "the viewer")
@@ -91,14 +91,17 @@ class Catalogue:
         return scene_of(self.load(scene_id), budget=self.budget, fetched=True)
 
     def scene(self, scene_id: str) -> Scene:
-        """Return the scene of a trace."""
+        """Return the scene of a trace, from memory if it was requested recently."""
         if scene_id not in self.ids:
             raise KeyError(scene_id)
         with self._reads(scene_id):
             return self._scene(scene_id)
 
     def heads(self, scene_id: str, step: int) -> Scene:
-        """Return all heads at one step of a scene, in two bytes per value."""
+        """Return the attention of all heads at one step of a scene, with two bytes per value.
+
+        `step` is an index into the scene's steps.
+        """
         steps = self.scene(scene_id)["steps"]
         if not 0 <= step < len(steps):
             raise KeyError(step)
@@ -107,7 +110,10 @@ class Catalogue:
         return _whole(trace, at) | {"kept": [step]}
 
     def head(self, scene_id: str, layer: int, head: int) -> Scene:
-        """Return one head at all steps of a scene, reading a few steps at a time."""
+        """Return the attention of one head at all steps of a scene, with two bytes per value.
+
+        `layer` and `head` are indices into the scene's layers and heads.
+        """
         scene = self.scene(scene_id)
         if not (0 <= layer < len(scene["layers"]) and 0 <= head < len(scene["heads"])):
             raise KeyError((layer, head))
@@ -118,7 +124,10 @@ class Catalogue:
 
 @dataclass(frozen=True)
 class StoredScenes:
-    """Scenes that a run stores, served unchanged; `read` and `header` take a scene's id."""
+    """A source of the scenes that a run stores; `read` and `header` return a scene by its id.
+
+    `header` omits packed arrays.
+    """
 
     title: str
     ids: list[str]
@@ -126,7 +135,7 @@ class StoredScenes:
     header: Callable[[str], Scene]
 
     def index(self) -> dict[str, Any]:
-        """Return the index; `whole` says that single heads cannot be fetched separately."""
+        """Return the index of scenes; `whole` means that single heads cannot be fetched separately."""
         return index_of(map(self.header, self.ids), self.ids) | {"left_out": [], "whole": True}
 
     def scene(self, scene_id: str) -> Scene:

@@ -1,6 +1,6 @@
-"""Content of a report's sections, taken from the findings.
+"""Collect the content of a report's sections from the findings.
 
-Nothing is measured, judged or drawn here, and every text is plain text; `page` decides how it looks.
+Nothing is measured, judged or drawn here. All text is plain text, and `page` decides on its layout.
 """
 
 from collections.abc import Iterator
@@ -26,12 +26,12 @@ _WIDE = 10  # columns of it
 
 
 def sections_of(findings: Findings) -> list[tuple[Findings, Study]]:
-    """List every study with the run that asked it: the main run or an extra run."""
+    """Return the studies of the main run and of extra runs, each with the findings of its run."""
     return [(part, study) for part in (findings, *findings.extra_runs) for study in part.studies]
 
 
 def commands(findings: Findings) -> list[str]:
-    """Write the commands that repeat all of a run: that of the demo, or one for every group of models."""
+    """Return the commands that repeat a run: `floatscope demo`, or one command per main or extra run."""
     if is_demo(findings.request):
         return ["floatscope demo --out demo"]
     parts = (findings, *findings.extra_runs)
@@ -39,9 +39,9 @@ def commands(findings: Findings) -> list[str]:
 
 
 def command(request: Request, study: str = "", label: str = "") -> str:
-    """Write the command that repeats a run, or one of its studies: every field that is not its default.
+    """Return the command that repeats a run, or one study of it, with all fields that are not defaults.
 
-    The study and the label of an extra run name the directory.
+    The output directory is named after `study` and the `label` of an extra run.
     """
     out = "-".join(filter(None, ("run", study, label)))
     options = {field: key for key, known in STUDIES.items() for field in known.options}
@@ -65,16 +65,16 @@ def command(request: Request, study: str = "", label: str = "") -> str:
 
 
 def size_of(about: dict[str, Any]) -> str:
-    """Describe a model's size in words."""
+    """Return a model's numbers of parameters, layers and heads as text."""
     size = about["parameters"]
     scale, unit = (1e9, "B") if size >= 1e9 else (1e6, "M") if size >= 1e6 else (1e3, "k")
     return f"{size / scale:.3g}{unit} parameters, {about['layers']} layers × {about['heads']} heads"
 
 
 def previews(study: Study, findings: Findings) -> Iterator[dict[str, Any]]:
-    """Yield a study's tables: name, file, number of rows, and the first rows as text.
+    """Yield a preview of each table of a study: name, file, number of rows, columns, first rows as text.
 
-    Each column says whether it holds numbers, which are aligned to the right.
+    Each column is a pair of its name and whether it contains numbers, which the page aligns to the right.
     """
     request = findings.request
     settings = {setting.name for setting in study.settings(request)}

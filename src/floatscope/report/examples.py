@@ -1,7 +1,7 @@
-"""Answers for a reader to judge: question, gold answer, answer, whether it was cut off, why it counts.
+"""Select answers for a reader to judge, with question, gold answer, and whether they were cut off or right.
 
-They are the first questions of the settings that decide, or of the first few settings if none decides; the
-table on disk has all of them. Nothing is scored here.
+They are the answers to a study's first questions, in the settings on which claims are decided or, without
+such settings, in the first three. The table on disk has all answers. Nothing is scored here.
 """
 
 from typing import Any
@@ -19,9 +19,10 @@ _LONG = 400  # characters of a text
 
 
 def examples_of(study: Study, findings: Findings) -> dict[str, Any] | None:
-    """Some of the questions of a study; all of them are in `file`, whose path is relative to the page.
+    """Return a study's first questions with answers (`asked`), their `total`, and the `file` with all.
 
-    None if the study asks nothing or no question has a gold answer.
+    The path of the file is relative to the page. None if the study asks nothing or no question has a gold
+    answer.
     """
     own = {s.name for s in study.settings(findings.request)}
     known = {name: one for name, one in settings_of(findings.request).items() if name in own}
@@ -46,7 +47,7 @@ def examples_of(study: Study, findings: Findings) -> dict[str, Any] | None:
 
 
 def _answer(row: dict[str, Any]) -> dict[str, Any]:
-    """What a model answered in one setting. None: not known, or not applicable."""
+    """Return a model's answer in one setting, from a row of the table; unknown fields are None."""
     return {
         "model": row["model"],
         "setting": row["setting"],

@@ -1,8 +1,9 @@
-"""Protect a server on this machine: who may send requests, and what a browser may do with the answers.
+"""Protect a local server: restrict who may send requests, and what a browser may do with the answers.
 
-It answers only this machine, and only users who know its address. Any other Host is refused, so that no page
-of another site can read it under another name. Paths begin with a random key, so that no other user of this
-machine can use it. Changes must come from one of its pages (Origin), as JSON.
+The server answers only this machine, and only users who know its address. Requests with another Host are
+refused, so that no page of another site can read the server under another name. Paths begin with a random
+key, so that other users of this machine cannot use the server. Requests that change something must come from
+one of the server's pages (Origin), as JSON.
 """
 
 import hmac
@@ -14,7 +15,7 @@ from .answers import Refused
 
 
 class Guard:
-    """Wraps an application, which gets the path after the key, unchanged."""
+    """An ASGI wrapper that refuses foreign requests, and passes others on without the key in their path."""
 
     def __init__(self, app: ASGIApp, key: str, port: int, policy: str) -> None:
         self.app, self.key = app, key.encode()
@@ -65,7 +66,7 @@ class Guard:
         return f"/{path.decode('latin-1')}"
 
     def _names_us(self, values: list[str], scheme: str = "") -> bool:
-        """Whether there is one header, and it has this address."""
+        """Return whether a header occurs exactly once, with an address of this server as its value."""
         return len(values) == 1 and values[0] in [scheme + host for host in self.hosts]
 
 
@@ -74,7 +75,10 @@ def _forbidden(message: str) -> Refused:
 
 
 def own_page(sources: str, ancestors: str = "'none'") -> str:
-    """Write a content security policy for a page that only sends requests to its own server."""
+    """Return a content security policy for a page that only sends requests to its own server.
+
+    `sources` are the directives for styles, scripts and images; `ancestors` may embed the page in a frame.
+    """
     return (
         f"default-src 'none'; {sources}; connect-src 'self'; frame-ancestors {ancestors}; "
         "base-uri 'none'; form-action 'none'"

@@ -1,8 +1,8 @@
-"""An ASGI application served to this machine alone, by a server that no client can hold up or fill up.
+"""Serve an ASGI application to this machine only, with limits that no client can block or exhaust.
 
-A request must be read within `PATIENCE` seconds of its beginning, however slowly it drips in; an answer
-must be taken as it comes; only so many connections are open at once; a client that goes away is no error.
-uvicorn does the rest. Who may ask is in `guard`, what is answered in the application.
+A request must arrive completely within `PATIENCE` seconds, and a client that stops reading an answer is
+disconnected after the same time. At most `MOST` connections are open at once. A client that disconnects is
+not an error. uvicorn does the rest. `guard` decides who may send requests; the application answers them.
 """
 
 import asyncio
@@ -32,8 +32,10 @@ _ENDING = 1  # seconds for answers that are under way when the server ends
 
 @runtime_checkable
 class Page(Protocol):
-    """What is served: an application, what its page may load, and whether a client is answered that has
-    closed its own end."""
+    """A page to serve: its ASGI application, and its content security policy.
+
+    `answers_half_closed` says whether a client that has closed its sending side still gets its answer.
+    """
 
     asgi: Starlette
     policy: str
@@ -43,7 +45,7 @@ class Page(Protocol):
 
 
 class LoopbackServer:
-    """A server that is bound when it is created; run `serve_forever` in one thread, `shutdown` in another."""
+    """A server bound to a port on creation; call `serve_forever` in one thread and `shutdown` in another."""
 
     def __init__(self, page: Page, port: int = 0) -> None:
         try:
@@ -76,7 +78,7 @@ class LoopbackServer:
 
     @property
     def url(self) -> str:
-        """The address of the page, with its key."""
+        """Address of the page, which contains the random key."""
         return f"http://127.0.0.1:{self.server_port}/{self.key}/"
 
     @property
@@ -87,7 +89,7 @@ class LoopbackServer:
     def serve(
         self, say: Callable[[str], None] = print, open_page: Callable[[], None] = lambda: None
     ) -> None:
-        """Say the address, open the page, and serve until Ctrl-C; the server is closed then."""
+        """Print the address with `say`, open the page, serve until Ctrl-C, and close the server."""
         try:
             say(f"{self.url}  (Ctrl-C ends it)")
             if line := forwarding(self.server_port, os.environ):
@@ -103,7 +105,7 @@ class LoopbackServer:
     def serve_forever(self) -> None:
         """Serve until `shutdown`, or until Ctrl-C, SIGTERM or SIGHUP in the main thread.
 
-        What a signal raises (KeyboardInterrupt, SystemExit) is raised after everything has ended.
+        The exception of a signal (KeyboardInterrupt or SystemExit) is raised after the server has ended.
         """
         self._server.config.http = type("Connection", (self.connection,), {"owner": self})
         with self._serving, self._ended_by_signals():
@@ -111,11 +113,11 @@ class LoopbackServer:
 
     @contextmanager
     def _ended_by_signals(self) -> Iterator[None]:
-        """Ctrl-C, SIGTERM and SIGHUP end the server, at every moment of its run.
+        """Return a context in which Ctrl-C, SIGTERM and SIGHUP end the server cleanly at any moment.
 
-        uvicorn listens only from within its first coroutine to within its last. An earlier Ctrl-C would
-        leave a coroutine that never started, and a later one would interrupt closing. Handlers of other
-        programs and `nohup` stay in force.
+        uvicorn handles signals only while its coroutines run. A Ctrl-C before would leave a coroutine that
+        never started, and a Ctrl-C after would interrupt closing. Handlers that others have set, for
+        example `nohup`, are not replaced.
         """
         caught: list[int] = []
 
@@ -148,7 +150,7 @@ class LoopbackServer:
 
 
 def forwarding(port: int, environment: Mapping[str, str]) -> str:
-    """What to type on one's own machine, where this one is reached by SSH; "" where it is not."""
+    """Return the SSH command that forwards the port to the user's own machine; "" without an SSH session."""
     parts = environment.get("SSH_CONNECTION", "").split()
     if len(parts) != 4:
         return ""
@@ -159,7 +161,10 @@ def forwarding(port: int, environment: Mapping[str, str]) -> str:
 
 
 def _default_handlers() -> dict[int, Any]:
-    """Return the signals that end a program and still have Python's default handlers."""
+    """Return the signals that end a program and still have their default handlers, with these handlers.
+
+    {} outside the main thread.
+    """
     if threading.current_thread() is not threading.main_thread():
         return {}
     default: dict[int, Any] = {signal.SIGINT: signal.default_int_handler}
@@ -169,7 +174,7 @@ def _default_handlers() -> dict[int, Any]:
 
 
 class Connection(H11Protocol):
-    """One connection, with a limit to every wait."""
+    """A connection to a client, in which every wait has a time limit."""
 
     owner: LoopbackServer
 
@@ -188,7 +193,7 @@ class Connection(H11Protocol):
         self._reading = self.cut_after(PATIENCE)
 
     def cut_after(self, seconds: float) -> asyncio.TimerHandle:
-        """Set a timer that closes the connection."""
+        """Start and return a timer that aborts the connection after this many seconds."""
         return self.loop.call_later(seconds, self.transport.abort)
 
     def _has_read(self) -> None:
@@ -229,7 +234,7 @@ class Connection(H11Protocol):
         super().connection_lost(exc)
 
     def send_400_response(self, msg: str) -> None:
-        """Answer what is not HTTP with a complete response."""
+        """Send a complete error response to a client whose request is not valid HTTP."""
         body = msg.encode("ascii")
         headers = [
             (b"content-type", b"text/plain; charset=utf-8"),

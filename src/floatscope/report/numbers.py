@@ -1,4 +1,4 @@
-"""Format numbers for readers: three significant digits, units, intervals, n. Text, never markup."""
+"""Format numbers as plain text: three significant digits, units, intervals, n."""
 
 from typing import SupportsFloat
 
@@ -16,7 +16,7 @@ def value(x: SupportsFloat | None, unit: str = "") -> str:
 
 
 def interval(low: SupportsFloat | None, high: SupportsFloat | None, unit: str = "") -> str:
-    """Format an interval as "[5.02, 9.38]" in the value's unit; "" without an interval."""
+    """Format an interval as "[5.02, 9.38]", in percent for shares; "" without an interval."""
     ends = [
         ABSENT if x is None else claim.format_value(float(x), unit, bare=True) for x in (low, high)
     ]
@@ -24,24 +24,27 @@ def interval(low: SupportsFloat | None, high: SupportsFloat | None, unit: str = 
 
 
 def count(n: int | None) -> str:
-    """Format n as "n = 24"; "" if n is not known."""
+    """Format a number of examples as "n = 24"; "" if it is not known."""
     return "" if n is None else f"n = {n:,}"
 
 
 def estimate(number: Number) -> str:
-    """Format the value and its interval: "7.31 % [5.02, 9.38]"."""
+    """Format a number's value and interval as "7.31 % [5.02, 9.38]"."""
     between = interval(number.low, number.high, number.unit)
     return f"{value(number.value, number.unit)} {between}".rstrip()
 
 
 def context(number: Number) -> str:
-    """Format what the value is compared with: "null 0.310 %, n = 24"."""
+    """Format a number's null and n as "null 0.310 %, n = 24"."""
     null = "" if number.null is None else f"null {value(number.null, number.unit)}"
     return ", ".join(filter(None, [null, count(number.n)]))
 
 
 def column(cells: pd.Series) -> tuple[list[str], bool]:
-    """Format a table's column, and say whether it holds numbers: integers, or three digits."""
+    """Return a table column's cells as text, and whether they are numbers.
+
+    Numbers have three significant digits, except in columns of integers.
+    """
     known = cells.dropna()
     if known.empty or is_bool_dtype(cells) or not is_numeric_dtype(cells):
         return [ABSENT if pd.isna(cell) else str(cell) for cell in cells], False
@@ -51,7 +54,7 @@ def column(cells: pd.Series) -> tuple[list[str], bool]:
 
 
 def short(x: SupportsFloat, unit: str = "", *, bare: bool = False) -> str:
-    """Format the end of a scale without superfluous digits: "0", "100 %", "2.5×"; `bare` drops the unit."""
+    """Format the end of a scale without trailing zeros: "0", "100 %", "2.5×"; `bare` drops the unit."""
     shown = claim.format_value(float(x), unit, bare=True)
     if "." in shown and "·" not in shown:
         shown = shown.rstrip("0").rstrip(".")

@@ -1,7 +1,7 @@
-"""The picture at the top of the page: one layer of each kind of model, step by step.
+"""Draw the picture at the top of the page: attention step by step, in one layer of each kind of model.
 
-It is drawn from a scene that the run stores. The layer is the one of the diffusion model whose anchor moves
-most; the causal model is drawn at the same layer.
+The picture is drawn from scenes that the run stores. The diffusion model is drawn at the layer whose anchor
+moves most, and the causal model at the same layer.
 """
 
 import base64
@@ -28,7 +28,7 @@ _POINTS = 9  # of letters: the picture is looked at from afar
 
 @dataclass(frozen=True)
 class _Stored:
-    """A scene that a run stores: its run, its model, its example, and its place."""
+    """A stored scene: its run, model and example, and its place (shard id and index)."""
 
     findings: Findings
     model: str
@@ -40,7 +40,7 @@ class _Stored:
 
 
 def opening_pictures(findings: Findings) -> list[Picture]:
-    """Return the panels MDM and ARM; a kind of model that no stored scene shows has none."""
+    """Return a picture of the diffusion model and one of the causal model, if their scenes are stored."""
     mdm = next(_scenes(findings, "MDM"), None)
     arm = _causal(findings, mdm)
     first = mdm or arm
@@ -55,7 +55,7 @@ def opening_pictures(findings: Findings) -> list[Picture]:
 
 
 def _scenes(findings: Findings, kind: str) -> Iterator[_Stored]:
-    """Yield the stored scenes of a kind of model, those of the run that decides about steps first."""
+    """Yield the stored scenes of a kind of model ("MDM" or "ARM"), first of the run that decides claim 3."""
     decides = (c for c in findings.verdicts if c.number == _CLAIM and c.verdict != NOT_TESTABLE)
     first = next((findings.source(claim) for claim in decides), findings)
     parts = [first, *(p for p in (findings, *findings.extra_runs) if p is not first)]
@@ -66,7 +66,7 @@ def _scenes(findings: Findings, kind: str) -> Iterator[_Stored]:
 
 
 def _causal(findings: Findings, mdm: _Stored | None) -> _Stored | None:
-    """Return the causal model's scene of the same example, or else its first scene."""
+    """Return the causal model's scene of the same example, or else its first scene; None if it has none."""
     causal = list(_scenes(findings, "ARM"))
     twins = (stored for stored in causal if mdm and stored.example == mdm.example)
     return next(twins, causal[0] if causal else None)
@@ -75,8 +75,8 @@ def _causal(findings: Findings, mdm: _Stored | None) -> _Stored | None:
 def _layer(stored: _Stored, scene: Scene) -> int:
     """Return the index of the layer whose anchor moves most.
 
-    It is the layer that moves in most texts of the run, or, where a run did not measure that, the one whose
-    strongest key changes most often in this scene, weighted by its share.
+    It is the layer that moves in most texts of the run. If the run did not measure movement, it is the layer
+    whose strongest key changes most often in this scene, weighted by the key's share of attention.
     """
     part = stored.findings
     moved = part.result(_MOVEMENT, stored.model) if _MOVEMENT in part.measures else None
@@ -113,7 +113,10 @@ def _draw(share: np.ndarray, prompt_length: int, title: str) -> Figure:
 
 
 def _shares(scene: Scene) -> Float[np.ndarray, "step layer key"]:
-    """Return shares of the attention of masked positions; in a causal model, of all positions."""
+    """Return each key's share of attention from masked positions or, if there are none, from all positions.
+
+    Attention from all positions is also used if some step has no masked position, and for causal models.
+    """
     groups: Any = scene.get("from")
     if scene["model"]["direction"] != "causal" and groups and "masked" in groups["names"]:
         masked = _unpacked(groups["share"])[:, groups["names"].index("masked")]
@@ -123,7 +126,7 @@ def _shares(scene: Scene) -> Float[np.ndarray, "step layer key"]:
 
 
 def _unpacked(packed: Any) -> np.ndarray:
-    """Decode an array of the code `log`."""
+    """Return the values of a packed `log` array."""
     stored = np.dtype(packed["dtype"]).newbyteorder("<")
     codes = np.frombuffer(base64.b64decode(packed["data"]), stored).reshape(packed["shape"])
     values = np.exp2(packed["offset"] + packed["scale"] * (codes.astype(float) - 1))

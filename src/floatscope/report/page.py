@@ -1,7 +1,7 @@
-"""Findings as one HTML file that opens without a network, in a browser and on paper.
+"""Render findings as one HTML file that needs no network, for a browser and for printing.
 
-It measures nothing and judges nothing. Every text goes through the template's escaping; what is
-already markup is only style, script, the viewer's fragment and drawn ranges. Figures are images.
+Nothing is measured or judged here. The template escapes all text. Only style, script, the viewer's fragment
+and drawn ranges are inserted as markup. Figures are images.
 """
 
 import base64
@@ -43,7 +43,7 @@ _SPELLED = {HOLDS: "yes", REFUTED: "no", UNDECIDED: "cannot tell", NOT_TESTABLE:
 
 
 class Drawing(NamedTuple):
-    """A figure of the page: `alt` says it in words, `width` is its width on paper in CSS pixels."""
+    """A figure of the page: `alt` describes it, `source` is a data URL, `width` is in CSS pixels."""
 
     title: str
     alt: str
@@ -52,7 +52,7 @@ class Drawing(NamedTuple):
 
 
 def image(svg: str) -> str:
-    """The address of an image that is inside the page."""
+    """Return a data URL of an SVG image, so that the image is inside the page."""
     data = base64.b64encode(svg.encode("utf-8", "backslashreplace"))
     return f"data:image/svg+xml;base64,{data.decode()}"
 
@@ -66,11 +66,16 @@ def render(
     alone: Alone | None = None,
     alone_figures: Sequence[Drawing] = (),
 ) -> str:
-    """Render the whole document.
+    """Return the report of a run as a complete HTML document.
 
-    `figures`: of each section, in the order of `content.sections_of`. `scenes`: for the viewer. `notes`: what
-    was left out or sampled. `opening`: the picture beside the answers.
-    `alone`, `alone_figures`: the summary of a run with one kind of model.
+    Args:
+        findings: The findings of the run.
+        figures: The figures of each section, in the order of `content.sections_of`.
+        scenes: The scenes of the viewer.
+        notes: What was left out or sampled.
+        opening: The pictures beside the answers.
+        alone: The summary of a run with one kind of model; None if it has both.
+        alone_figures: The figures of this summary.
 
     Raises:
         ValueError: If a scene cannot be written as JSON.
@@ -139,7 +144,7 @@ def _template() -> Template:
 
 
 def _questions(findings: Findings, untested: Container[str]) -> list[Answered]:
-    """Return the questions, without claims that take a model of another kind."""
+    """Return the run's questions without the claims in `untested`, which need a model of another kind."""
     reduced = (
         replace(question, parts=tuple(p for p in question.parts if p.claim.number not in untested))
         for question in findings.questions
@@ -148,7 +153,7 @@ def _questions(findings: Findings, untested: Container[str]) -> list[Answered]:
 
 
 def _tight(text: str) -> Markup:
-    """Keep a number and its unit, the ends of an interval, and an option with its value on one line."""
+    """Return a text as markup that keeps a number and its unit, an interval, or an option on one line."""
     text = re.sub(r"\[([^\[\], ]+), ([^\[\], ]+)\]", "[\\1,\u00a0\\2]", text)
     text = re.sub(r"(?<=\d) (?=%)|(?<=\bn) (?== \d)|(?<=\bn[ \u00a0]=) (?=\d)", "\u00a0", text)
     value = r"(?: (?:\d+(?:\.\d+)?\b|[A-Z]+\b|[\w.]+[:/=][\w:/.,=-]*\w))?"
@@ -157,12 +162,12 @@ def _tight(text: str) -> Markup:
 
 
 def _slug(text: str) -> str:
-    """Turn a text into a word for an id or a class."""
+    """Return a text as a name for an id or a class: lower-case letters, digits and "-"."""
     return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
 
 
 def _anchors(names: Sequence[str]) -> list[str]:
-    """Return a unique id for every section."""
+    """Return a unique HTML id for each section, from the section's name."""
     anchors: list[str] = []
     for i, name in enumerate(names, 1):
         anchor = f"study-{_slug(name) or i}"
@@ -171,7 +176,7 @@ def _anchors(names: Sequence[str]) -> list[str]:
 
 
 def _tabs(sections: Sequence[tuple[Findings, Study]], names: Sequence[str]) -> list[str]:
-    """Return short names of the sections: without the data, where two are not alike without it."""
+    """Return short names of the sections, which omit the data of extra runs unless names would be equal."""
     short = [
         f"{study.name}: {' and '.join(part.models)}" if part.label else study.name
         for part, study in sections
@@ -180,7 +185,7 @@ def _tabs(sections: Sequence[tuple[Findings, Study]], names: Sequence[str]) -> l
 
 
 def _link(file: str) -> str:
-    """Link to a file below or beside the page, never to a scheme or another host."""
+    """Return a relative link to a file beside or below the page, which cannot name a scheme or host."""
     return "./" + quote(file.replace("\\", "/").lstrip("/"), errors="replace")
 
 
@@ -195,7 +200,7 @@ def _tally(claims: Sequence[Claim]) -> list[tuple[str, int]]:
 
 
 def _levels(claims: Iterable[Claim]) -> str:
-    """Return the levels of the deciding intervals; each family has one."""
+    """Return the levels of the intervals that decide the claims, one per family, as text."""
     places = {LITERATURE: 0, CAUSAL: 1}
     families = {claim.family or LITERATURE for claim in claims}
     levels = list[str]()

@@ -3,7 +3,7 @@
     paper/tables/*.csv .tex .parquet    paper/figures/*.pdf .svg .png
     paper/references.bib                paper/overview.tex
 
-This module only decides on files and folders; `tables`, `build` and `references` make the contents.
+This module chooses files and folders; `tables`, `build` and `references` create their contents.
 """
 
 import io
@@ -24,7 +24,7 @@ FIGURES = ("pdf", "svg", "png")
 
 
 class Written(NamedTuple):
-    """A file that was written, and a line about it for the terminal."""
+    """A file or folder that was written, and a description of it for the terminal."""
 
     path: Path
     what: str
@@ -39,7 +39,10 @@ def write_paper(
     width: float | None = None,
     font_size: float | None = None,
 ) -> list[Written]:
-    """Write the requested files into `out` or the run's folder paper/; figures in inches and points."""
+    """Write tables, figures and references into `out` (by default the run's folder paper/), and list them.
+
+    `tables` and `figures` are the requested formats; `width` of figures is in inches, `font_size` in points.
+    """
     out = findings.run.make_folder("paper") if out is None else out
     for folder in (out / "figures", out / "tables"):
         if folder.is_symlink():
@@ -101,7 +104,7 @@ def _figure(name: str, title: str) -> str:
 
 
 def _overview(shown: Sequence[str]) -> str:
-    """Write the LaTeX page; figures are not scaled, so that their text keeps the requested size."""
+    """Return the LaTeX page that shows tables and figures; figures are not scaled, nor is their text."""
     head = r"""% pdflatex overview; bibtex overview; pdflatex overview
 \documentclass[10pt,twocolumn]{article}
 \usepackage[T1]{fontenc}

@@ -1,8 +1,8 @@
 """Draw a number as a small range: the interval as a bar, the value as a dot, the null as a tick.
 
-Its only text is the ends of the scale; the number stands beside it as text. Numbers of one claim and one
-unit share a scale, so that they can be compared by eye. Shares and other units are linear from zero, lifts
-logarithmic around 1.
+The only text in a drawing is the ends of the scale; the page shows the number beside it. Numbers of one claim
+with the same unit share a scale, so that they can be compared by eye. Scales of lifts are logarithmic and
+include 1; all other scales are linear and include 0.
 """
 
 import math
@@ -23,14 +23,14 @@ _SHORT = 16  # letters of a unit that fit under a drawing
 
 @dataclass(frozen=True)
 class Scale:
-    """A scale from `low` at the left to `high` at the right."""
+    """A horizontal scale from `low` on the left to `high` on the right."""
 
     low: float
     high: float
     unit: str
 
     def at(self, x: float) -> float:
-        """Return the place of a value in percent of the width, clipped to the scale."""
+        """Return the horizontal position of a value in percent of the width, clipped to the scale."""
         low, high = self.low, self.high
         if self.unit == "×":
             x, low, high = (math.log(max(v, 1e-300)) for v in (x, low, high))
@@ -38,7 +38,7 @@ class Scale:
 
 
 def drawings(several: Sequence[Number]) -> list[Markup]:
-    """Draw each number; the ends of the scale are written below the last number of each unit."""
+    """Return a drawing of each number; below the last number of each unit, it has the ends of the scale."""
     units = [number.unit for number in several]
     scales = {unit: _scale([n for n in several if n.unit == unit], unit) for unit in units}
     return [
@@ -67,7 +67,7 @@ def _scale(several: Iterable[Number], unit: str) -> Scale:
 
 
 def _ceiling(x: float) -> float:
-    """Return the next round number: 0.87 → 1, 13 → 15, 0.0031 → 0.004."""
+    """Return the smallest round number that is not below x: 0.87 → 1, 13 → 15, 0.0031 → 0.004."""
     power = 10.0 ** math.floor(math.log10(x))
     return next((s * power for s in _STEPS if s * power >= x * (1 - 1e-9)), 10 * power)
 

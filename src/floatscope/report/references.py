@@ -1,8 +1,8 @@
 """Collect the BibTeX entries of a run: the papers of its models, samplers, measures and data.
 
-A method names its paper once, by its arXiv number, in the docstring of its file or class;
-`assets/references.bib` holds one entry per number. Docstrings of modules that need torch are read from the
-source, without importing them. Papers without an entry are listed, and no entry is invented.
+A method names its paper by its arXiv number in the docstring of its file or class, and
+`assets/references.bib` has one entry per number. Docstrings of modules that need torch are read from the
+source, without importing them. Papers without an entry are listed in comments.
 """
 
 import ast
@@ -36,7 +36,7 @@ _ROOT = Path(__file__).parents[1]
 
 @cache
 def entries() -> dict[str, str]:
-    """Return every entry by its arXiv number; that of Floatscope by its name."""
+    """Return all BibTeX entries by arXiv number; the key of Floatscope's own entry is "floatscope"."""
     text = files(__package__).joinpath("assets", "references.bib").read_text(encoding="utf-8")
     made = {}
     for entry in text.strip().split("\n\n"):
@@ -46,7 +46,7 @@ def entries() -> dict[str, str]:
 
 
 def bibtex(findings: Findings) -> tuple[str, int]:
-    """Return a .bib file of all that the run used, with the use of each entry, and their number."""
+    """Return a run's .bib file as text, and the number of entries; comments say what each entry is for."""
     known = entries()
     used: dict[str, list[str]] = {_OWN: []}
     left: list[str] = []
@@ -70,7 +70,10 @@ def bibtex(findings: Findings) -> tuple[str, int]:
 
 
 def used_by(findings: Findings) -> Iterator[tuple[str, str]]:
-    """Yield everything a run used: what it is, and the text that names its papers."""
+    """Yield a description of each method and data set of a run, and a text with its arXiv numbers.
+
+    A text that begins with "!" is instead a note on a paper that could not be determined.
+    """
     for one in (findings, *findings.extra_runs):
         for name, about in one.models.items():
             family = str(about["family"])
@@ -89,7 +92,7 @@ def used_by(findings: Findings) -> Iterator[tuple[str, str]]:
 
 
 def _asked(one: Findings) -> list[Setting]:
-    """Return the settings in which at least one model was asked."""
+    """Return the settings of a run in which at least one model was asked."""
     settings = settings_of(one.request)
     there = [n for n in settings if any(one.answers(n, model) is not None for model in one.models)]
     return [settings[name] for name in there]
@@ -114,7 +117,10 @@ def _sampler(name: str, one: Findings) -> str:
 
 
 def _interventions(text: str) -> Iterator[tuple[str, str]]:
-    """Yield the interventions of a text such as "mask-columns,k=5,rule=excess(3)"."""
+    """Yield the interventions and anchor rules in a text such as "mask-columns,k=5,rule=excess(3)".
+
+    Each is a description and its docstring, which names papers.
+    """
     for part in filter(None, text.split(" + ")):
         name = part.partition(",")[0].strip()
         yield f"intervention {name}", _library("interventions.library").get(_bare(name), "")
@@ -125,7 +131,10 @@ def _interventions(text: str) -> Iterator[tuple[str, str]]:
 
 
 def _data(one: Findings) -> str:
-    """Return the paper that describes the data's format; the origin of the records is not known."""
+    """Return a text that names the paper of a run's data format, because the records' origin is unknown.
+
+    "" for generated data; a note that begins with "!" if the file cannot be read.
+    """
     data = one.request.data
     if is_named(data):
         return str(long_texts.__doc__) if data == "long:answer" else ""
@@ -142,7 +151,7 @@ def _data(one: Findings) -> str:
 
 
 def _of_object(thing: Any) -> str:
-    """Return the docstrings of a class, of its file, and of the anchor rules among its fields."""
+    """Return the docstrings of an object's class and module, and of the anchor rules among its fields."""
     cls = type(thing)
     words = [cls.__doc__, getattr(sys.modules.get(cls.__module__), "__doc__", "")]
     if is_dataclass(thing):
@@ -153,7 +162,7 @@ def _of_object(thing: Any) -> str:
 
 @cache
 def _library(package: str) -> dict[str, str]:
-    """Return the docstrings of each method of a library by its bare name, without importing it."""
+    """Return the docstrings of each method in a library, by the method's bare name, without importing it."""
     names = listed(f"floatscope.{package}")
     return {_bare(name): _docstrings(home, (attribute,)) for name, home, attribute in names}
 

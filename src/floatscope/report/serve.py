@@ -1,6 +1,7 @@
-"""Scenes on loopback: the application behind `floatscope view`, to which the live page adds its models.
+"""Serve scenes on this machine: the application of `floatscope view`, which the live page extends.
 
-A source may hold more traces than fit into one file: a scene is read when it is asked for. No path is a file.
+A source may contain more traces than fit into one file, because a scene is only read when it is requested.
+Paths of requests never name files.
 """
 
 import asyncio
@@ -34,7 +35,7 @@ class Source(Protocol):
 
 
 class ScenePage:
-    """The application: the page of a source, and its scenes to be read."""
+    """The application that serves the page of a source, and the source's scenes as JSON."""
 
     policy = own_page("style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:")
     answers_half_closed = True
@@ -56,7 +57,7 @@ class ScenePage:
         self.asgi.router.redirect_slashes = False
 
     def more_routes(self) -> Sequence[Route]:
-        """Routes of a page that can do more than show."""
+        """Return further routes, for subclasses whose page does more than show scenes; () by default."""
         return ()
 
     @asynccontextmanager
@@ -64,7 +65,7 @@ class ScenePage:
         yield
 
     def close(self) -> None:
-        """The server has ended."""
+        """Release resources after the server has ended."""
 
     async def page(self, request: Request) -> Response:
         start = '<div id="viewer"></div><script>floatscopeServed("viewer");</script>'
@@ -85,7 +86,10 @@ class ScenePage:
 
 
 async def _read(read: Callable[..., dict[str, Any]], request: Request) -> Response:
-    """Answer with what `read` gives, in a thread, for the scene and the numbers in the path."""
+    """Return as JSON what `read` returns for the scene id and the numbers in a request's path.
+
+    `read` runs in a thread, so that slow reads do not block the server.
+    """
     names = list(request.path_params.values())
     arguments = [*names[:1], *map(number_of, names[1:])]
     text = await asyncio.to_thread(lambda: as_json(read(*arguments)))
@@ -93,7 +97,7 @@ async def _read(read: Callable[..., dict[str, Any]], request: Request) -> Respon
 
 
 def make_server(source: str | Path | Source, port: int = 0) -> LoopbackServer:
-    """Create a server that is bound but not serving yet; its `url` is the page's address."""
+    """Create a server of a source or directory that is bound to a port; call `serve` on it to start."""
     served = Catalogue.of(Path(source)) if isinstance(source, str | Path) else source
     return LoopbackServer(ScenePage(served), port)
 

@@ -1,8 +1,8 @@
-"""Draw a verdict as a strip over δ.
+"""Draw a claim's verdict as a strip over δ, the smallest effect that matters.
 
-A band shows the δ for which the claim holds, is refuted or stays undecided, and a shape shows the verdict at
-each δ of the grid. The only text is the ends of the scale and the registered δ; a sentence beside it says
-the same (`claim.describe_curve`).
+A band shows the δ for which the claim holds, is refuted or is undecided, and a shape shows the verdict at
+each δ of a grid. The only text is the ends of the scale and the registered δ. A sentence beside the strip
+gives the same information (`claim.describe_curve`).
 """
 
 from markupsafe import Markup
@@ -22,7 +22,7 @@ _LEFT, _WIDTH = 3.0, 94.0  # percent of the drawing: a shape at an end stays ins
 
 
 def strip(curve: Curve) -> Markup:
-    """Draw the curve as an SVG that fills its place."""
+    """Return a verdict's curve over δ as an SVG that is as wide as its container."""
     low, high = min(curve.deltas), max(curve.deltas)
 
     def at(delta: float) -> float:

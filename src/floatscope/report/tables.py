@@ -1,8 +1,7 @@
-"""Tables for a paper: claims, answers by setting, each measure's means; as plain numbers and as LaTeX.
+"""Write tables for a paper: claims, answers by setting, means of measures; as plain numbers and as LaTeX.
 
-The numbers are those of the page: claims as they were judged, shares of right answers and means as `studies`
-computes them for its sentences. Every table has the columns value, low, high, null, n, unit and level.
-Complete tables, layer by layer, are in `results/`.
+The numbers are the same as on the page: `studies` computes them for its verdicts and sentences. Every table
+has the columns value, low, high, null, n, unit and level. Complete tables, layer by layer, are in `results/`.
 """
 
 from collections.abc import Iterator
@@ -25,7 +24,7 @@ _FEW = 12  # regions, classes: each a line of its own
 
 @dataclass(frozen=True)
 class PaperTable:
-    """One table, as numbers and as LaTeX."""
+    """A table for a paper, as a frame of plain numbers and as LaTeX."""
 
     name: str
     frame: pd.DataFrame
@@ -69,7 +68,10 @@ def _claims(findings: Findings) -> PaperTable:
 
 
 def _answers(one: Findings) -> PaperTable | None:
-    """Return the share of right answers: a row per setting, a column per model."""
+    """Return the table of right answers in percent, with a row per setting and a column per model.
+
+    None if no answers are scored.
+    """
     rows, lines = [], []
     for setting in settings_of(one.request):
         found = {model: one.right(setting, model) for model in one.models}
@@ -97,7 +99,10 @@ def _answers(one: Findings) -> PaperTable | None:
 
 
 def _measure(one: Findings, key: str) -> PaperTable | None:
-    """Return every value of a measure by model, mean over layers, heads and steps, with its control."""
+    """Return the table of a measure's means over layers, heads and steps, by value, model and control.
+
+    None if the measure has no such means.
+    """
     found: dict[str, list[tuple[str, str, Number]]] = {}
     for model in one.models:
         for weights in (TRAINED, PERMUTED):
@@ -134,7 +139,7 @@ def _measure(one: Findings, key: str) -> PaperTable | None:
 def _without_n(
     header: list[str], groups: list[latex.Group]
 ) -> tuple[list[str], list[latex.Group], str]:
-    """Move n from its column into the caption if it is the same in every row."""
+    """Return header, rows and a caption's end; n moves from its column to the caption if it is constant."""
     counts = {row[-1] for _, rows in groups for row in rows}
     if len(counts) > 1:
         return header, groups, ""
@@ -143,7 +148,7 @@ def _without_n(
 
 
 def _numbers(result: Result) -> Iterator[Number]:
-    """Yield a number per value, and per region, class or other label if the value has them."""
+    """Yield the mean of each value of a result and, for values with labels such as regions, one per label."""
     for name in result.values:
         value = result.data[name]
         unit = str(value.attrs.get("units", ""))
@@ -168,7 +173,10 @@ def _numbers(result: Result) -> Iterator[Number]:
 
 
 def _single(result: Result, name: str, unit: str) -> Number | None:
-    """Return a value that is no mean over examples, such as a count of heads, with its interval."""
+    """Return a value that is not a mean over examples, such as a count of heads, with its interval.
+
+    None if the value is NaN or has dimensions.
+    """
     value = result.data[name]
     if value.ndim or not bool(value.notnull()):
         return None
@@ -178,7 +186,7 @@ def _single(result: Result, name: str, unit: str) -> Number | None:
 
 
 def _plain(number: Number) -> dict[str, Any]:
-    """Convert to the unit that is shown: a share with the unit % becomes a percentage."""
+    """Return a number's fields as table cells, with shares and differences of shares times 100."""
     scale = 100 if number.unit in SHARES else 1
     ends = {key: getattr(number, key) for key in ("value", "low", "high", "null")}
     scaled = {key: None if x is None else scale * x for key, x in ends.items()}

@@ -1,1 +1,1 @@
-"""Scenes: what the viewer shows of one example and one model, encoded as JSON. Never imports torch."""
+"""Scenes: the data that the viewer shows for one example and one model, as JSON. Torch is never imported."""

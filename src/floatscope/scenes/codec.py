@@ -1,8 +1,8 @@
 """Encode arrays as text for a page: base64 of small integers, with a known error.
 
-There are three codes. `index`: integers as they are. `linear`: value = offset + scale·code. `log`: value =
-2^(offset + scale·(code − 1)), with code 0 for zero, so that a share of 0.01 % keeps as many digits as one of
-50 %. The highest code means a missing value (NaN). The module packs numbers and knows nothing of traces.
+There are three codes. `index`: value = code. `linear`: value = offset + scale·code. `log`: value =
+2^(offset + scale·(code − 1)), with code 0 for zero, so that a share of 0.01 % keeps as many digits as a share
+of 50 %. The highest code is a missing value (NaN). This module does not depend on traces.
 """
 
 import base64
@@ -19,7 +19,7 @@ _PIECE = 1 << 18  # values
 
 
 class Packed(TypedDict):
-    """One packed array, ready for JSON."""
+    """A packed array: base64 of its codes, and how to decode them."""
 
     dtype: str
     shape: list[int]
@@ -30,17 +30,17 @@ class Packed(TypedDict):
 
 
 def text_size(count: int, dtype: str) -> int:
-    """Return the number of base64 characters for an array of this many values."""
+    """Return the number of base64 characters of an array with `count` values of type `dtype`."""
     return 4 * math.ceil(count * np.dtype(dtype).itemsize / 3)
 
 
 def missing_code(dtype: str) -> int:
-    """Return the code of a missing value."""
+    """Return the code of a missing value: the largest integer of the type."""
     return int(np.iinfo(dtype).max)
 
 
 def pack_index(values: Any, dtype: str = "uint16") -> Packed:
-    """Pack integers from 0; negative ones are missing values."""
+    """Pack integers as an `index` array; negative integers become missing values."""
     array = np.asarray(values)
     missing = missing_code(dtype)
     if array.size and array.max() >= missing:
@@ -49,7 +49,7 @@ def pack_index(values: Any, dtype: str = "uint16") -> Packed:
 
 
 def pack_linear(values: Any, dtype: str = "uint16") -> Packed:
-    """Pack values evenly between the smallest and the largest: the error is at most scale / 2."""
+    """Pack values as a `linear` array from the smallest to the largest; the error is at most scale / 2."""
     array = np.asarray(values, np.float64)
     finite = array[np.isfinite(array)]
     low, high = (float(finite.min()), float(finite.max())) if finite.size else (0.0, 0.0)
@@ -60,7 +60,7 @@ def pack_linear(values: Any, dtype: str = "uint16") -> Packed:
 
 
 def pack_signed(values: Any, dtype: str = "uint16") -> Packed:
-    """Pack values evenly and symmetrically around zero, which stays exact: the error is at most scale / 2."""
+    """Pack values as a `linear` array in which zero is exact; the error is at most scale / 2."""
     array = np.asarray(values, np.float64)
     finite = array[np.isfinite(array)]
     largest, middle = float(np.abs(finite).max(initial=0.0)), (missing_code(dtype) - 1) // 2
@@ -70,7 +70,10 @@ def pack_signed(values: Any, dtype: str = "uint16") -> Packed:
 
 
 def pack_log(values: Any, dtype: str = "uint16") -> Packed:
-    """Pack values evenly in the logarithm; values below the floor become zero. Not for negative values."""
+    """Pack values from 0 as a `log` array; values far below the largest become 0. Refuse negative values.
+
+    These are values below about 2⁻¹⁶ of the largest value for uint8, and 2⁻²⁴ for uint16.
+    """
     array = np.asarray(values)
     least, largest = _range_of(array)
     missing = missing_code(dtype)
@@ -96,7 +99,7 @@ def _log_codes(part: np.ndarray, low: float, scale: float, missing: int) -> np.n
 
 
 def _range_of(array: np.ndarray) -> tuple[float, float]:
-    """Return the smallest and the largest positive value; 0, 0 if there is none."""
+    """Return the smallest and the largest positive value of an array; (0, 0) if there is none."""
     least, largest = math.inf, 0.0
     for part in _pieces(array):
         finite = part[np.isfinite(part)]
@@ -109,13 +112,13 @@ def _range_of(array: np.ndarray) -> tuple[float, float]:
 
 
 def _pieces(array: np.ndarray) -> Iterator[np.ndarray]:
-    """Yield an array as flat pieces, so that their float64 intermediates stay small."""
+    """Return an iterator over flat pieces of an array, so that float64 intermediates stay small."""
     flat = array.reshape(-1)
     return (flat[start : start + _PIECE] for start in range(0, flat.size, _PIECE))
 
 
 def take_arrays(scene: dict[str, Any]) -> tuple[dict[str, Any], xr.Dataset]:
-    """Move the codes of a scene's packed arrays into a dataset; return the rest as small JSON."""
+    """Return a scene without the codes of its packed arrays, and a dataset with the codes."""
     codes: dict[str, tuple[list[str], np.ndarray]] = {}
 
     def take(part: Any, name: str) -> Any:
@@ -133,7 +136,7 @@ def take_arrays(scene: dict[str, Any]) -> tuple[dict[str, Any], xr.Dataset]:
 
 
 def put_arrays(part: Any, data: xr.Dataset, name: str = "") -> Any:
-    """Rebuild a scene from the parts that `take_arrays` returned."""
+    """Return a scene (or the part of a scene at the path `name`) from what `take_arrays` returned."""
     if not isinstance(part, dict):
         return part
     if "code" not in part:

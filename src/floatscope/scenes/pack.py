@@ -1,8 +1,8 @@
-"""Turn a trace into a scene: everything the viewer shows of one example and one model, as JSON.
+"""Turn a trace into a scene: the data that the viewer shows for one example and one model, as JSON.
 
-A scene has a byte budget. What does not fit is left out in a fixed order and listed in `left_out`: first the
-precision of single heads, then some of their steps, then the rows, then steps. It measures nothing that the
-trace or an anchor rule does not say already.
+A scene has a budget of characters. Data that do not fit are left out in a fixed order and listed in
+`left_out`: first the precision of single heads, then some of their steps, then the rows, then steps. Nothing
+is measured here: all values come from the trace or from an anchor rule.
 """
 
 from collections.abc import Iterable, Mapping
@@ -48,10 +48,11 @@ def scene_of(
     budget: int = BUDGET,
     fetched: bool = False,
 ) -> Scene:
-    """Pack what the viewer shows of one trace, in about `budget` characters of JSON at most.
+    """Turn a trace into a scene of about `budget` characters of JSON at most.
 
-    Scenes with the same `example` are shown side by side; by default these are the scenes of the same
-    prompt. With `fetched`, single heads that do not fit can be requested later.
+    Scenes with the same `example` are shown side by side; by default `example` is computed from the prompt.
+    `rule` selects anchors, by default `ZScore()`. With `fetched`, the viewer can request single heads later:
+    they are left out if not all steps fit.
     """
     require_global(trace.data, "the viewer")
     rule = rule or ZScore()
@@ -85,7 +86,7 @@ def scene_of(
 
 
 def header_of(trace: Trace, rule: Rule) -> Scene:
-    """The part of a trace's scene that no step changes."""
+    """Return the part of a trace's scene that is the same at all steps."""
     return header(
         trace.data["final_token"].values[: int(trace.info["prompt_length"])],
         trace.data["region"].values,
@@ -107,15 +108,15 @@ def header(
     layers: Iterable[int],
     heads: Iterable[int],
 ) -> Scene:
-    """The part of a scene that no step changes.
+    """Return the part of a scene that is the same at all steps.
 
     Args:
-        prompt: its tokens as they are written.
-        regions: of every position.
-        info: `Trace.info`, or what is known of it before a run has ended.
-        rule: which keys are anchors.
-        ticks: how many steps there are, or will be.
-        layers, heads: their numbers.
+        prompt: Text of each token of the prompt.
+        regions: Region of each position.
+        info: `Trace.info`, or its known fields while a decoding is still running.
+        rule: The rule that selects anchors.
+        ticks: Number of steps, including steps that are still to come.
+        layers, heads: Indices of the layers and heads.
     """
     spelled, by_position = list(map(str, prompt)), list(map(str, regions))
     names = list(dict.fromkeys(by_position))
@@ -145,7 +146,11 @@ def single_heads(
     *,
     fetched: bool = False,
 ) -> Scene | None:
-    """Every head by itself as far as there is room. Where the others can be `fetched`, all steps or none."""
+    """Pack the attention of single heads, for as many steps as fit into `left` characters.
+
+    Steps that do not fit are described in `notes`. With `fetched`, return None if not all steps fit, because
+    the viewer can request them later. None also if no step fits.
+    """
     dtype, kept_steps = heads_that_fit((len(steps), *sizes_of(trace)[1:]), left)
     if len(kept_steps) < len(steps):
         if fetched:
@@ -155,7 +160,10 @@ def single_heads(
 
 
 def _fitting_steps(trace: Trace, budget: int) -> tuple[np.ndarray, list[str]]:
-    """Return all kept steps, or as many evenly spaced ones as fit without single heads."""
+    """Return the indices of the kept steps that fit, evenly spaced, and notes on steps that are left out.
+
+    The room for single heads is not counted.
+    """
     n, layers, heads, size = sizes_of(trace)
     fixed = 4000 + 12 * size
     per_step = text_size(size * (2 * layers + 5), "uint16") // 2 + text_size(size * 5, "uint16")
@@ -174,7 +182,7 @@ def _fitting_steps(trace: Trace, budget: int) -> tuple[np.ndarray, list[str]]:
 
 
 def _put(scene: Scene, name: str, value: Scene | None, left: int, what: str) -> int:
-    """Add a part if it fits, or note that it does not; return what remains of the budget."""
+    """Add a part to a scene, or to the list `left_out` if it does not fit; return the characters left."""
     if value is None:
         return left
     if _weight(value) > left:
@@ -185,7 +193,7 @@ def _put(scene: Scene, name: str, value: Scene | None, left: int, what: str) -> 
 
 
 def _weight(part: Any) -> int:
-    """Estimate the number of characters of a part as JSON, without writing it."""
+    """Estimate the number of characters of a part of a scene as JSON, without encoding it."""
     if isinstance(part, dict):
         return sum(len(k) + 6 + _weight(v) for k, v in part.items())
     if isinstance(part, list):

@@ -1,7 +1,7 @@
-"""The attention of a scene, part by part: anchors, heads, rows, groups of queries. Each is packed here.
+"""Compute and pack the parts of a scene's attention: anchors, single heads, rows, groups of queries.
 
-A trace and a run that is still decoded are packed by the same functions, from column sums: some steps of a
-trace at a time, or the latest step. What fits into a page is decided in `pack`.
+The same functions pack a finished trace, a few steps at a time, and a decoding that is still running, from
+the column sums of its latest step. `pack` decides which parts fit into a page.
 """
 
 from collections.abc import Iterable, Iterator
@@ -23,18 +23,20 @@ Scene = dict[str, Any]
 
 
 def spread(n: int, most: int) -> np.ndarray:
-    """Return at most `most` evenly spaced indices below n, including the first and the last."""
+    """Return at most `most` evenly spaced indices from 0 to n − 1, including both ends."""
     return np.unique(np.round(np.linspace(0, n - 1, min(n, most))).astype(int))
 
 
 @dataclass(frozen=True)
 class Columns:
-    """Column sums of some steps, and what they are divided by; NaN where a key is not there yet.
+    """Column sums of attention at some steps, with the counts that turn them into means.
+
+    Keys that do not exist yet are NaN.
 
     Attributes:
-        sums: over the queries of each group.
-        rows: how many queries a group has.
-        visible: how many queries see each key.
+        sums: Attention that each key receives, summed over the queries of each group.
+        rows: Number of queries in each group.
+        visible: Number of queries that see each key.
     """
 
     sums: Float[np.ndarray, "step group layer head key"]
@@ -60,13 +62,13 @@ class Columns:
 
     @property
     def mass_by_group(self) -> Float[np.ndarray, "step group layer key"]:
-        """The share of all attention of a group's queries, mean over heads."""
+        """Share of the attention of each group's queries that each key receives, mean over heads."""
         means = self.sums.mean(3, dtype=self._total.dtype)
         return means / _counted(self.rows)[:, :, None, None]
 
     @property
     def reach(self) -> Float[np.ndarray, "step key"]:
-        """The share of queries that see each key; received attention is share / reach."""
+        """Share of queries that see each key; the attention per query that sees the key is mass / reach."""
         return self.visible / _counted(self.rows.sum(1, keepdims=True))
 
 
@@ -75,7 +77,7 @@ def _counted(rows: np.ndarray) -> np.ndarray:
 
 
 def sizes_of(trace: Trace) -> tuple[int, int, int, int]:
-    """Return the numbers of kept steps, layers, heads and positions."""
+    """Return a trace's numbers of kept steps, layers, heads and positions."""
     if "column_sum" not in trace.data:
         _ = trace.mass  # says what to keep
     sizes = trace.data["column_sum"].sizes
@@ -83,7 +85,7 @@ def sizes_of(trace: Trace) -> tuple[int, int, int, int]:
 
 
 def blocks(trace: Trace, steps: np.ndarray) -> Iterator[Columns]:
-    """Column sums of some of the steps, a few steps at a time: as much as a viewer holds at once."""
+    """Yield the column sums of the kept steps with these indices, a few steps at a time to save memory."""
     column, n = trace.data["column_sum"], sizes_of(trace)[0]
     # As a saved trace is cut, so that each of its files is read once, by itself.
     stored = column.encoding.get("chunks") or (max(1, _BLOCK * n // max(column.nbytes, 1)),)
@@ -94,7 +96,10 @@ def blocks(trace: Trace, steps: np.ndarray) -> Iterator[Columns]:
 
 
 def attention(parts: Iterable[Columns], rule: Rule) -> dict[str, np.ndarray]:
-    """What a scene says of every layer and head, with single heads let go."""
+    """Return a scene's arrays by layer and step (share, anchors, …), and the peak key of each head.
+
+    `parts` are consecutive steps; the arrays cover all of them. The attention of single heads is dropped.
+    """
     parts_found = [_attention(part, rule) for part in parts]
     return {
         name: np.concatenate([arrays[name] for arrays in parts_found]) for name in parts_found[0]
@@ -128,21 +133,21 @@ def pack_attention(arrays: dict[str, np.ndarray], null: np.ndarray) -> Scene:
 
 
 def pack_groups(arrays: dict[str, np.ndarray], names: Iterable[object]) -> Scene | None:
-    """Mean attention a query of each group gives each key, head mean; None where there is one group."""
+    """Pack the attention that each key receives from each group of queries; None if there is one group."""
     if "from" not in arrays:
         return None
     return {"names": [str(name) for name in names], "share": pack_log(arrays["from"], "uint8")}
 
 
 def range_of(share: np.ndarray, heads: np.ndarray) -> dict[str, float]:
-    """The largest values, for scales of colour."""
+    """Return the largest share, share of a head, and change between steps, for scales of colour."""
     change = np.abs(np.diff(share, axis=0))
     values = {"share": share, "head": np.maximum(heads, 0), "change": change}
     return {name: float(np.nanmax(array, initial=0)) for name, array in values.items()}
 
 
 def name_of(rule: Rule) -> str:
-    """Name a rule with its setting, such as "ZScore, k = 3"."""
+    """Return the name of a rule with its settings, such as "ZScore, k = 3"."""
     shown = {f.name: getattr(rule, f.name) for f in fields(rule)}
     per_head = ", per head" if shown.pop("per_head", False) else ""
     return type(rule).__name__ + "".join(f", {k} = {v:g}" for k, v in shown.items()) + per_head
@@ -151,14 +156,17 @@ def name_of(rule: Rule) -> str:
 def strongest(
     received: Float[np.ndarray, "*rest key"], passed: Bool[np.ndarray, "*rest key"], most: int
 ) -> Int[np.ndarray, "*rest top"]:
-    """Return the anchors that receive most, strongest first; −1 where there are fewer."""
+    """Return the indices of the `most` anchors that receive most, strongest first; −1 if there are fewer."""
     score = np.where(passed, received, -1.0)
     order = np.argsort(-score, axis=-1, kind="stable")[..., :most]
     return np.where(np.take_along_axis(score, order, -1) >= 0, order, -1)
 
 
 def gold_look(trace: Trace, steps: np.ndarray) -> np.ndarray | None:
-    """Return the share of the predicting rows' attention on the gold passage, by head; None without one."""
+    """Return the share of attention on the gold passage, (step, layer, head); None without such a passage.
+
+    It is the mean over the rows that predict the tokens revealed at a step; NaN if a step reveals none.
+    """
     gold = str(trace.info["gold"])
     if "row_flow" not in trace.data or gold not in trace.data["target"].values:
         return None
@@ -185,9 +193,10 @@ def rows(trace: Trace) -> Scene | None:
 
 
 def heads_that_fit(shape: tuple[int, ...], left: int) -> tuple[str, np.ndarray]:
-    """Of every head by itself: bytes of a value, and for which steps there is room in so many characters.
+    """Return the dtype and the indices of the steps with which single heads fit into `left` characters.
 
-    Two bytes for all steps, or one, or one for some of the steps. `shape`: steps, layers, heads, positions.
+    The dtype is uint16 if all steps fit with it, else uint8; if they do not fit either, some steps are
+    selected. `shape` contains the numbers of steps, layers, heads and positions.
     """
     steps, layers, heads, keys = shape
     extra = text_size(layers * heads * TOP_HEAD_ANCHORS, "uint16")
@@ -198,7 +207,7 @@ def heads_that_fit(shape: tuple[int, ...], left: int) -> tuple[str, np.ndarray]:
 
 
 def pack_heads(parts: Iterable[Columns], rule: Rule, dtype: str, kept: np.ndarray) -> Scene | None:
-    """Every head by itself at the steps that are `kept`; None where no step is."""
+    """Pack the attention and anchors of single heads at the steps in `kept`; None if there are none."""
     share, anchors = [], []
     for part in parts:
         share.append(part.mass)

@@ -1,4 +1,4 @@
-"""The words of a scene: which token stood where at each step, and what became of it. No attention."""
+"""Pack the words of a scene: the token at each position and step, and its changes, without attention."""
 
 import zlib
 from collections.abc import Sequence
@@ -13,19 +13,22 @@ _TITLE_LENGTH = 160
 
 
 def title_of(prompt: Sequence[str], regions: Sequence[str]) -> str:
-    """Return the question, or else the beginning of the prompt."""
+    """Return the title of an example: its question or, without one, its prompt, cut to 160 characters."""
     question = "".join(t for t, r in zip(prompt, regions, strict=False) if r == "question")
     title = " ".join((question or "".join(prompt)).split())
     return title if len(title) <= _TITLE_LENGTH else title[: _TITLE_LENGTH - 1] + "…"
 
 
 def example_name(prompt: Sequence[str]) -> str:
-    """Return a name that two models' traces of one prompt share."""
+    """Return a name for a prompt, a checksum of its text, which traces of several models share."""
     return f"{zlib.crc32(''.join(prompt).encode('utf-8', 'replace')):08x}"
 
 
 def words(trace: Trace, steps: np.ndarray) -> dict[str, Any]:
-    """Tokens per step, classes, masks and changes, for these indices of kept steps."""
+    """Return the packed tokens, token classes, masks and changes of a trace at `steps`.
+
+    `steps` are indices of kept steps.
+    """
     data, ids = trace.data, trace.canvas.values  # (state, key)
     ticks = data["step"].values[steps]
     spelled = _spelled(trace)
@@ -61,7 +64,7 @@ def words(trace: Trace, steps: np.ndarray) -> dict[str, Any]:
 
 
 def _spelled(trace: Trace) -> dict[int, str]:
-    """Return the text of every token that the kept steps and the result show; a mask is blank."""
+    """Return the text of each token id in the kept steps and in the result; the text of the mask is ""."""
     data, ids = trace.data, trace.canvas.values
     shown_ids = ids[data["step"].values].ravel()
     spelled = dict(zip(shown_ids.tolist(), map(str, data["token"].values.ravel()), strict=True))

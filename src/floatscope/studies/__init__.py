@@ -1,4 +1,4 @@
-"""Studies: questions put to several models, with verdicts. Request → plan → shards → findings."""
+"""Studies: questions about one or more models, with verdicts. Request → plan → shards → findings."""
 
 from typing import TYPE_CHECKING
 

@@ -1,6 +1,7 @@
-"""Summarise a run with one kind of model: where attention rests, how it moves, what a second model would add.
+"""Summarise a run with only diffusion models or only causal models: where attention rests, how it moves.
 
-The numbers are those of the study `floating`, against chance and against the sharpness-matched controls.
+The numbers come from the study `floating`, and are compared with chance and with sharpness-matched controls.
+The summary also lists the claims that need a model of the missing kind.
 """
 
 from collections.abc import Iterator
@@ -27,12 +28,13 @@ _KINDS = {MDM: "diffusion", ARM: "causal"}
 
 @dataclass(frozen=True)
 class Topic:
-    """One side of the summary.
+    """A topic of the summary, such as where attention rests.
 
     Args:
-        title (str): What it is about.
+        title (str): Title of the topic.
         sentences (tuple of str): What was found.
-        numbers (tuple of Number): The numbers behind it, with chance as null; a control follows its number.
+        numbers (tuple of Number): The numbers in the sentences, with chance as null; the number of the
+            untrained controls follows that of the model.
     """
 
     title: str
@@ -42,14 +44,14 @@ class Topic:
 
 @dataclass(frozen=True)
 class Alone:
-    """The summary of a model that was run without one of the other kind.
+    """The summary of a model whose run has no model of the other kind.
 
     Args:
-        model (str): The model's name.
-        missing (str): The kind that the run lacks: "causal" or "diffusion".
+        model (str): Name of the model.
+        missing (str): The kind of model that the run lacks: "causal" or "diffusion".
         topics (tuple of Topic): Where attention rests, and how it moves.
-        untested (tuple of Claim): The claims that compare it with a model of the missing kind.
-        pictures (tuple of Picture): The figure by layer and by head; empty where heads were not measured.
+        untested (tuple of Claim): The claims that need a model of the missing kind.
+        pictures (tuple of Picture): The figure by layer and by head; () if heads were not measured.
     """
 
     model: str
@@ -60,7 +62,7 @@ class Alone:
 
 
 def alone(findings: Findings) -> Alone | None:
-    """Summarise a run that has only diffusion models or only causal ones; None if it has both.
+    """Summarise a run that has only diffusion models or only causal models; None if it has both kinds.
 
     Args:
         findings (Findings): The findings of the run.
@@ -88,7 +90,7 @@ def _needs(claim: Claim, rule: Rule | None, missing: str) -> bool:
 
 
 def _rests(findings: Findings, model: str) -> Topic:
-    """Say where attention rests, by layer and by head."""
+    """Return the topic of where a model's attention rests, by layer and by head."""
     numbers: list[Number] = []
     sentences: list[str] = []
     result = findings.result(SAME, model) if SAME in findings.measures else None
@@ -115,7 +117,7 @@ def _rests(findings: Findings, model: str) -> Topic:
 
 
 def _moves(findings: Findings, model: str) -> Topic:
-    """Say how the strongest key moves over steps and over layers."""
+    """Return the topic of how a model's strongest key moves over steps and over layers."""
     numbers: list[Number] = []
     sentences: list[str] = []
     keys = {"drift": "step", "drift-layers": "layer"}
@@ -143,7 +145,7 @@ def _moves(findings: Findings, model: str) -> Topic:
 
 
 def _against(share: Number, control: Number | None) -> str:
-    """Compare a share with chance and with the sharpness-matched control."""
+    """Return a clause that compares a share with chance and with its control; "" if both are missing."""
     parts = []
     if share.null:
         parts.append(
@@ -159,7 +161,7 @@ def _against(share: Number, control: Number | None) -> str:
 
 
 def _strongest(result: Result) -> str:
-    """Name the layers, or the heads, whose strongest key has the largest share."""
+    """Return the three layers, or heads, whose strongest key has the largest share, as text."""
     share = result.data["share"]
     order = np.argsort(-share.values, axis=None)[:_MOST]
     names = []
@@ -172,7 +174,7 @@ def _strongest(result: Result) -> str:
 
 
 def _real(findings: Findings, key: str, model: str) -> np.ndarray | None:
-    """Find the layers or heads with a real anchor; None with too few controls."""
+    """Return whether each layer, or head, has a real anchor; None if there are too few controls."""
     strongest, controls = findings.result(key, model), findings.controls(key, model)
     if strongest is None or len(controls) < LEAST:
         return None

@@ -1,4 +1,4 @@
-"""Statistics of anchors by prompt: pairing, moves along an axis, and intervals by leaving out examples."""
+"""Compute statistics of anchors by prompt: pairing, moves along an axis, and intervals by resampling."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -14,26 +14,31 @@ _HALVES = 300  # random halves of the examples
 
 
 def names_of(result: Result) -> list[str]:
-    """Return the prompts' ids, in order; with several controls, a prompt occurs once for each."""
+    """Return the prompt id of each example, in order; over several controls an id occurs once for each."""
     return [str(name) for name in result.examples["example"].values]
 
 
 def by_prompt(values: np.ndarray, names: Sequence[str]) -> np.ndarray:
-    """Average values over the controls that traced a prompt, so that prompts are the sample."""
+    """Return one value per prompt: the mean over the examples with the same prompt id, ignoring NaN."""
     prompts = np.array(names)
     return np.array([np.nanmean(values[prompts == name]) for name in dict.fromkeys(names)])
 
 
 def align_prompts(*results: Result) -> tuple[list[str], list[np.ndarray]]:
-    """Return the ids of the prompts that all results share, and their indices in each result.
+    """Return the ids of the prompts that all results share, and the indices of these prompts in each result.
 
-    A repeated id is an error.
+    An id that occurs twice in one result is an error.
     """
     return pair(*(names_of(result) for result in results))
 
 
 def count_moves(place: np.ndarray, axis: int) -> np.ndarray:
-    """Return how often the anchor differs from the next anchor along `axis`, by example; NaN below two."""
+    """Return, by example, the share of neighbouring anchors along `axis` that differ; NaN without a pair.
+
+    Args:
+        place: Position of the anchor, (example, …); NaN where there is no anchor. Such places are skipped.
+        axis: The axis along which anchors are compared, such as layers.
+    """
     ahead = np.moveaxis(place, axis, -1)
     flat = ahead.reshape(len(place), -1, ahead.shape[-1])  # (example, …, along)
     changed, pairs = np.zeros(len(flat)), np.zeros(len(flat))
@@ -57,12 +62,12 @@ def by_halves(
 ) -> Number | None:
     """Compute a statistic of n examples (given their indices), with an interval from random halves.
 
-    It is meant for statistics that select before they measure, such as those over layers with a real
-    anchor. Leaving out one example may change the choice completely, and a jackknife multiplies that
-    change by n. Over random halves the variance is consistent (Shao and Wu, Ann. Statist. 17, 1989: the
-    delete-d jackknife with d = n/2). The contribution of an example is the difference between halves with
-    and without it; the interval is that of these contributions, and no narrower than the spread of the
-    halves.
+    Use it for statistics that select before they measure, such as a mean over layers with a real anchor.
+    Leaving out one example may change the selection completely, and a jackknife multiplies that change by n.
+    Over random halves the variance is consistent (Shao and Wu, Ann. Statist. 17, 1989: the delete-d
+    jackknife with d = n/2). The contribution of an example is the difference between halves with and
+    without this example. The interval is computed from the contributions, and is at least as wide as the
+    spread of the halves implies. None for fewer than 4 examples, or if the statistic is not finite.
     """
     full_value = statistic(np.arange(n))
     if n < 4 or not np.isfinite(full_value):
@@ -92,9 +97,11 @@ def by_halves(
 def pseudo_values(
     statistic: Callable[[np.ndarray], float], names: Sequence[str]
 ) -> np.ndarray | None:
-    """Return the jackknife's pseudo-values n·θ − (n − 1)·θ₍₋ᵢ₎ by prompt; their mean is the bias-corrected θ.
+    """Return the jackknife's pseudo-values n·θ − (n − 1)·θ₍₋ᵢ₎ of a statistic θ, one per prompt i of n.
 
-    A prompt that occurs several times, under several controls, is left out as a whole.
+    θ₍₋ᵢ₎ is the statistic without all examples of prompt i, of which there may be one per control. The mean
+    of the pseudo-values is θ corrected for bias. None for fewer than two prompts, or if a value is not
+    finite.
     """
     indices, prompt_ids = np.arange(len(names)), np.array(names)
     prompts = list(dict.fromkeys(names))

@@ -1,4 +1,4 @@
-"""Write what a run found from its verdicts: one sentence, and a sentence for every question."""
+"""Turn the verdicts of a run into text: one sentence on whether attention floats, and one per question."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -61,7 +61,7 @@ _SIDES = {
 
 @dataclass(frozen=True)
 class ModelClaim:
-    """A claim with the models of the run that it comes from."""
+    """A claim, with the first diffusion model and the first causal model of its run."""
 
     claim: Claim
     mdm: str | None
@@ -70,13 +70,13 @@ class ModelClaim:
 
 @dataclass(frozen=True)
 class Part:
-    """What one claim contributes to the answer of a question.
+    """The contribution of one claim to the answer of a question.
 
     Args:
         claim (Claim): The claim.
-        name (str): Which part of the question it answers; "" if it answers all of it.
-        text (str): The answer, as a sentence.
-        verdict (str): The verdict in words, if it is not simply yes or no; "" by default.
+        name (str): Name of the part of the question that the claim answers; "" for the whole question.
+        text (str): The answer, as a sentence; "" if the claim was not testable.
+        verdict (str): A replacement for the verdict, such as "in some layers"; "" (by default) for none.
     """
 
     claim: Claim
@@ -87,14 +87,14 @@ class Part:
 
 @dataclass(frozen=True)
 class Answered:
-    """A question with the answers of its claims; a claim that no question names is its own question."""
+    """A question and the answers of its claims. A claim that belongs to no question forms its own."""
 
     question: str
     parts: tuple[Part, ...]
 
 
 def answered(tested: Iterable[ModelClaim]) -> list[Answered]:
-    """Answer every question of these claims, the question of floating first."""
+    """Return the questions of the tested claims with their answers, "Does attention float?" first."""
     remaining = {model_claim.claim.number: model_claim for model_claim in tested}
     questions = []
     for question, names in _QUESTIONS.items():
@@ -107,7 +107,7 @@ def answered(tested: Iterable[ModelClaim]) -> list[Answered]:
 
 
 def _part(source: ModelClaim, name: str) -> Part:
-    """Say in one sentence what a claim found about the models of its run."""
+    """Return a claim's contribution to its question: one sentence about the models of its run."""
     claim, text, verdict = source.claim, source.claim.plain, ""
     mdm, arm = _side(claim, "MDM"), _side(claim, "ARM")
     if claim.verdict == NOT_TESTABLE:
@@ -139,7 +139,7 @@ def _over_steps(source: ModelClaim) -> str:
 
 
 def _moving(claim: Claim) -> str:
-    """Give the number of moving layers with its interval, as in "4 of 12 layers (interval 3 to 6)"."""
+    """Return the number of moving layers as text, as in "4 of 12 layers (interval 3 to 6)"."""
     theta, text = claim.theta, _layers(claim).strip(" ()")
     if theta is None or theta.low is None or theta.high is None:
         return text
@@ -147,7 +147,7 @@ def _moving(claim: Claim) -> str:
 
 
 def _side(claim: Claim, kind: str) -> str:
-    """Give the value of one of the two models that a claim compares; "" if it has none."""
+    """Return the value of the model of this kind in a claim that compares two models; "" if it has none."""
     for number in claim.numbers:
         if number.label.startswith(f"{kind}: ") and number.unit in ("%", "points"):
             return format_value(number.value, number.unit)
@@ -155,7 +155,7 @@ def _side(claim: Claim, kind: str) -> str:
 
 
 def answer(tested: Iterable[ModelClaim]) -> str:
-    """Say where attention floats and where it rests; "" if no such claim was tested."""
+    """Return one sentence on where attention moves and where it rests; "" if no such claim was decided."""
     by_number = {model_claim.claim.number: model_claim for model_claim in tested}
     moving = [by_number[n] for n in (STEPS, *_COMPARED) if n in by_number]
     parts = []
@@ -171,7 +171,7 @@ def answer(tested: Iterable[ModelClaim]) -> str:
 
 
 def _clauses(tested: Iterable[ModelClaim]) -> list[str]:
-    """Say of one diffusion model where attention moves, where it does not, and where that is undecided."""
+    """Return clauses about one diffusion model: where attention moves, where it stays, what is undecided."""
     steps: dict[str, str] = {}
     compared: dict[str, dict[str, list[str]]] = {HOLDS: {}, REFUTED: {}, UNDECIDED: {}}
     for model_claim in tested:
@@ -200,7 +200,7 @@ def _phrase_comparisons(compared: Mapping[str, list[str]]) -> list[str]:
 
 
 def _layers(claim: Claim) -> str:
-    """Give the number of moving layers, as in " (4 of 12 layers [3, 6])"; "" if it was not measured."""
+    """Return the number of moving layers as text, as in " (4 of 12 layers [3, 6])"; "" if not measured."""
     theta = claim.theta
     if theta is None:
         return ""
@@ -211,7 +211,7 @@ def _layers(claim: Claim) -> str:
 
 
 def _sink(model_claim: ModelClaim | None) -> list[str]:
-    """Say whether the causal model rests on its first token; claim 1 compares it with the other model."""
+    """Return the clause of claim 1: whether the causal model rests on its first token; [] if undecided."""
     if model_claim is None or model_claim.arm is None:
         return []
     rests = f"{model_claim.arm} rests on its first token"

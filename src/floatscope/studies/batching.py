@@ -1,9 +1,9 @@
 """Choose how many examples a study traces together: on a GPU as many as fit into the free memory.
 
-The first example is traced alone, to measure how much memory a position takes: on the device while it is
-traced, and on the host until it is measured. Later batches are sized accordingly. If the device runs out of
-memory nevertheless, the batch is halved. On a CPU a batch gains nothing and has one example unless a number
-is given. Measured values depend on the batch only in their last digits.
+The first example is traced alone, to measure how much memory a position takes: on the device during the
+trace, and on the host until the trace has been measured. Later batches are sized accordingly. If the device
+runs out of memory nevertheless, the batch is halved. On a CPU larger batches are no faster, and a batch has
+one example unless a number is given. Measured values depend on the batch only in their last digits.
 """
 
 import gc
@@ -32,33 +32,33 @@ Tracing = Callable[[list[Encoded]], list[Trace]]
 
 
 class Gpu:
-    """A meter of the free memory of a model's GPU, and of the memory that a trace takes."""
+    """A meter of the free memory of a model's GPU and of the host, and of the memory that a trace takes."""
 
     def __init__(self, model: Model) -> None:
         self._model, self._before = model, 0
 
     def free(self) -> int:
-        """Return the free bytes of the device, including memory that torch reserves but does not use."""
+        """Return the free bytes of the GPU, including memory that torch reserves but does not use."""
         with torch.cuda.device(self._model.device):
             return graphs.free_memory()
 
     def host(self) -> int:
-        """Return the free bytes of the host."""
+        """Return the bytes of host memory that are available without swapping."""
         return free_on_host()
 
     def begin(self, *, anew: bool) -> None:
-        """Start counting. With `anew`, release recorded forwards first, so that recording them counts too."""
+        """Start measuring peak memory; with `anew`, release recorded forwards so that they count again."""
         if anew:
             self.release()
         torch.cuda.reset_peak_memory_stats(self._model.device)
         self._before = torch.cuda.memory_allocated(self._model.device)
 
     def peak_bytes(self) -> int:
-        """Return the largest number of bytes in use since `begin`."""
+        """Return the largest number of bytes in use on the GPU since `begin`, beyond those in use then."""
         return torch.cuda.max_memory_allocated(self._model.device) - self._before
 
     def release(self) -> None:
-        """Release all memory that is not needed: recorded forwards, and memory kept for reuse."""
+        """Release recorded forwards, and memory that torch keeps for reuse."""
         graphs.store_of(self._model.net).forget()
         gc.collect()
         torch.cuda.empty_cache()
@@ -66,7 +66,7 @@ class Gpu:
 
 @dataclass
 class Batching:
-    """The batches of one kind of trace: of `fixed` size, or as large as `memory` allows."""
+    """The sizes of batches for one kind of trace: `fixed`, or as large as the free memory allows."""
 
     fixed: int | None = None
     memory: Gpu | None = None  # None: memory is not measured, as on a CPU
@@ -77,7 +77,7 @@ class Batching:
 
     @classmethod
     def for_model(cls, model: Model, fixed: int | None) -> "Batching":
-        """Create the batching of a model; memory is only measured if the whole model is on one GPU."""
+        """Create the batching of a model. Memory is only measured if the whole model is on one GPU."""
         one_gpu = [device.type for device in devices(model.net)] == ["cuda"]
         # Whether each step runs a forward of every position.
         full_forwards = model.is_diffusion and model.block is None
@@ -88,9 +88,9 @@ class Batching:
     def batches(
         self, prompts: Sequence[Encoded], length: int, trace: Tracing
     ) -> Iterator[tuple[int, list[Trace]]]:
-        """Yield the index of each batch's first example, and the traces of the batch.
+        """Trace the prompts in batches; yield the index of each batch's first prompt, and the batch's traces.
 
-        `length` is the number of tokens generated after a prompt.
+        `length` is the number of tokens generated after a prompt; `trace` traces one batch.
         """
         start = 0
         while start < len(prompts):
@@ -103,7 +103,7 @@ class Batching:
             start += len(batch)
 
     def size(self, prompts: Sequence[Encoded], length: int) -> int:
-        """Return how many of these prompts, from the first, are traced together."""
+        """Return the size of the next batch: how many of `prompts`, from the first, are traced together."""
         limit = min(len(prompts), self.limit or len(prompts))
         if self.fixed is not None:
             return min(self.fixed, limit)
@@ -151,7 +151,7 @@ def _one_is_too_much(prompt: Encoded, length: int) -> ModelError:
 
 
 def free_on_host() -> int:
-    """Return the bytes of host memory that are available without swapping."""
+    """Return the bytes of host memory available without swapping; 8 GB if the system does not tell."""
     try:
         lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
         line = next(line for line in lines if line.startswith("MemAvailable:"))

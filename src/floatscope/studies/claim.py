@@ -1,4 +1,4 @@
-"""A claim with its verdict and its numbers, as plain values. The module `verdict` decides claims."""
+"""Define claims, their verdicts and their numbers, as plain values. The module `verdict` decides claims."""
 
 import math
 from collections.abc import Iterable
@@ -21,17 +21,17 @@ class Number:
     Args:
         label (str): What the value is, in a few words.
         value (float): The value.
-        low (float): Lower end of the interval; None (by default) without an interval.
-        high (float): Upper end of the interval; None (by default) without an interval.
-        null (float): The null value; None (by default) without one.
+        low (float): Lower end of the interval; None (by default) if there is no interval.
+        high (float): Upper end of the interval; None (by default) if there is no interval.
+        null (float): The null value; None (by default) if there is none.
         unit (str): "%": a share of 1, shown as a percentage; "points": a difference of shares; "×": a lift;
             any other text is shown as it is; "" by default.
         n (int): Number of independent examples; None by default.
         level (float): Level of the interval; 0.95 by default.
-        sample (Sample): The examples' values, to plan further examples; never written to a file; None by
-            default.
-        role (str): In a claim: THETA for the primary quantity, CONTROL for untrained weights, "" (by
-            default) for a number that decides nothing.
+        sample (Sample): The values of the examples, from which `verdict.power` computes how many examples
+            would decide; never written to a file; None by default.
+        role (str): Role in a claim: THETA for the primary quantity, CONTROL for the same quantity of
+            untrained weights, "" (by default) for a number that decides nothing.
     """
 
     label: str
@@ -50,7 +50,7 @@ class Number:
 
 @dataclass(frozen=True)
 class Check:
-    """A secondary test, shown beside the claim, which never decides. `passed` is None without a result."""
+    """A secondary test, shown beside a claim but never deciding it; `passed` is None if it has no result."""
 
     label: str
     passed: bool | None
@@ -58,7 +58,7 @@ class Check:
 
 @dataclass(frozen=True)
 class Variant:
-    """The verdict that another choice would have given."""
+    """The verdict that a claim would have under another rule or for another measured number."""
 
     choice: str
     verdict: str
@@ -67,11 +67,11 @@ class Variant:
 
 @dataclass(frozen=True)
 class Curve:
-    """The verdict as a function of the smallest effect δ: for some values, and where it changes.
+    """The verdict on a claim as a function of δ, the smallest effect that matters.
 
-    `holds_to` and `refuted_from` are ends of the interval of θ. A claim "θ is above δ" holds for every δ
-    below `holds_to` and is refuted for every δ above `refuted_from`; for "below" it is the other way round.
-    None: no δ has that verdict, because θ has no interval that can decide.
+    `holds_to` and `refuted_from` are ends of the interval of the claim's quantity θ. A claim "θ is above δ"
+    holds for every δ below `holds_to` and is refuted for every δ above `refuted_from`; a claim "θ is below
+    δ" holds above `holds_to` and is refuted below `refuted_from`. Each is None if no δ gives its verdict.
     """
 
     deltas: tuple[float, ...]
@@ -89,7 +89,7 @@ class Claim:
     """A claim of a study with its verdict.
 
     Args:
-        number (str): "1", or "9a" if a sentence of the literature makes several claims.
+        number (str): Number of the claim: "1", or "9a" if a sentence of the literature makes several claims.
         text (str): The claim, as a sentence without a full stop.
         verdict (str): "holds", "refuted", "undecided" or "not testable".
         sentence (str): What was measured.
@@ -99,9 +99,9 @@ class Claim:
         why (str): The reason of the verdict, or what would allow one; "" by default.
         rule (str): The rule, as it was registered before the run; "" by default.
         checks (tuple of Check): Secondary tests; () by default.
-        variants (tuple of Variant): The verdicts under other choices; () by default.
+        variants (tuple of Variant): The verdicts under other rules or for other numbers; () by default.
         curve (Curve): The verdict as a function of δ; None (by default) if the claim is not testable.
-        family (str): Name of the claims that are judged together; "" by default.
+        family (str): Name of the family of claims that are judged together; "" by default.
         scope (str): The models and examples that the verdict is about; "" by default.
     """
 
@@ -122,12 +122,12 @@ class Claim:
 
     @property
     def theta(self) -> Number | None:
-        """The primary quantity; None if it was not measured."""
+        """The primary quantity θ, which decides the claim; None if it was not measured."""
         return next((n for n in self.numbers if n.role == THETA), None)
 
     @property
     def control(self) -> Number | None:
-        """The same quantity for untrained weights; None if it was not measured."""
+        """The primary quantity for untrained weights; None if it was not measured."""
         return next((n for n in self.numbers if n.role == CONTROL), None)
 
     def __post_init__(self) -> None:
@@ -136,7 +136,7 @@ class Claim:
 
 
 def as_json(value: "Number | Claim") -> dict[str, Any]:
-    """Convert to plain values, without the sample."""
+    """Return the fields of a number or a claim as a nested dict, without samples."""
 
     def drop_sample(items: Iterable[tuple[str, Any]]) -> dict[str, Any]:
         return {key: value for key, value in items if key != "sample"}
@@ -145,7 +145,7 @@ def as_json(value: "Number | Claim") -> dict[str, Any]:
 
 
 def format_number(number: Number) -> str:
-    """Format a number for a sentence: "98.0 % [96.0, 99.0] (null 0.300 %)"; a null of 0 or 1 is left out."""
+    """Return a number as text: "98.0 % [96.0, 99.0] (null 0.300 %)"; a null of 0 or 1 is left out."""
     text = format_value(number.value, number.unit)
     if number.low is not None and number.high is not None and math.isfinite(number.low):
         low, high = (format_value(x, number.unit, bare=True) for x in (number.low, number.high))
@@ -156,7 +156,7 @@ def format_number(number: Number) -> str:
 
 
 def describe_curve(curve: Curve) -> str:
-    """Describe in one sentence for which δ the claim holds and for which it is refuted."""
+    """Return two sentences: for which δ the claim holds or is refuted, and the registered δ."""
     before, after = ("below", "above") if curve.above else ("above", "below")
     before = "up to" if curve.count else before
     parts = []
@@ -169,7 +169,10 @@ def describe_curve(curve: Curve) -> str:
 
 
 def format_value(value: float, unit: str = "", *, bare: bool = False) -> str:
-    """Format a value with three significant digits and its unit; counts are whole numbers."""
+    """Return a value with three significant digits and its unit, as text; counts are whole numbers.
+
+    With `bare`, the unit is left out.
+    """
     shown = digits(100 * value if unit in SHARES else value)
     if (unit == "layers" or unit.startswith("of ")) and float(value).is_integer():
         shown = f"{value:.0f}"
@@ -181,14 +184,14 @@ def format_value(value: float, unit: str = "", *, bare: bool = False) -> str:
 
 
 def lies_above(number: Number | None, level: float | None) -> bool | None:
-    """Return whether the whole interval is above the level; None if there is no interval."""
+    """Return whether a number's whole interval is above `level`; None without an interval or a level."""
     if number is None or number.low is None or level is None or not math.isfinite(number.low):
         return None
     return number.low > level
 
 
 def lies_below(number: Number | None, level: float | None) -> bool | None:
-    """Return whether the whole interval is below the level; None if there is no interval."""
+    """Return whether a number's whole interval is below `level`; None without an interval or a level."""
     if number is None or number.high is None or level is None or not math.isfinite(number.high):
         return None
     return number.high < level

@@ -1,8 +1,9 @@
-"""Compare several runs: each model or training is a unit, with a mean over units if there are enough of them.
+"""Compare the claims of several runs, each model or training being one unit.
 
 Prompts of one model support a statement about that model. Five or more units support a statement about
-models in general: each claim then has a random-effects mean over the units, with the δ and the level of
-its rule. Fewer units are listed without a verdict. No model is run here: runs are read by `Findings`.
+models in general: each claim then has a random-effects mean over the units, and a verdict with the smallest
+effect δ and the level of its rule. Fewer units are listed without a verdict. No model is run here: runs are
+read by `Findings`.
 """
 
 from collections import Counter
@@ -31,7 +32,7 @@ _OTHER_RANGES: dict[str, Bounds] = {"7": (-1 - TWICE, 1 + TWICE)}  # claims, by 
 
 @dataclass(frozen=True)
 class Unit:
-    """The result of one run for one claim."""
+    """A unit of the comparison: the result of one run for one claim."""
 
     name: str
     claim: Claim
@@ -50,7 +51,7 @@ class ClaimComparison:
     why: str
 
     def as_json(self) -> dict[str, Any]:
-        """Convert to plain values."""
+        """Return the comparison as a nested dict of plain values."""
         rule = self.rule
         return {
             "number": rule.number,
@@ -77,7 +78,7 @@ class ClaimComparison:
 def compare(
     directories: Sequence[Path], numbers: Sequence[str] = ()
 ) -> tuple[ClaimComparison, ...]:
-    """Compare the claims of several runs; `numbers` selects claims.
+    """Compare the claims of several runs; `numbers`, such as "9a", selects claims (all by default).
 
     A unit is the first diffusion model and the first causal model of a run, or of an extra run in its
     directory. Runs that were registered with different rules are refused.
@@ -132,7 +133,7 @@ def _compare_claim(rule: Rule, units: Iterable[Unit]) -> ClaimComparison:
 
 
 def _effects(several: Sequence[Number | None], rule: Rule) -> RandomEffects | None:
-    """Compute the random-effects mean over units; None if a unit has no interval."""
+    """Compute the random-effects mean of the units' numbers; None if a number has no interval."""
     estimates = [(n.value, error) for n in several if n and (error := _error(n, rule)) is not None]
     if len(estimates) < len(several):
         return None
@@ -151,9 +152,10 @@ def _number(rule: Rule, effects: RandomEffects | None) -> Number | None:
 
 
 def _error(theta: Number | None, rule: Rule) -> float | None:
-    """Return the standard error that an interval implies: its half-width over Student's quantile.
+    """Return the standard error of θ: the half-width of its interval, divided by Student's quantile.
 
-    A count, whose interval may have equal ends, is known to within one half.
+    For a count the half-width is at least one half, because the ends of its interval may be equal. None
+    without an interval.
     """
     if theta is None or theta.low is None or theta.high is None or not theta.n or theta.n < 2:
         return None
@@ -170,7 +172,7 @@ def _weights(part: Findings, rule: Rule) -> tuple[str, ...]:
 
 
 def _names(parts: Sequence[tuple[Findings, Findings]]) -> list[str]:
-    """Name the models of each unit, with the run's directory and its part if several have the same name."""
+    """Return the name of each unit: its models and, if several units share them, the run's directory."""
     models = [" and ".join(filter(None, (part.mdm, part.arm))) for _, part in parts]
     where = [
         "/".join(filter(None, (main.run.directory.name, part.label))) or str(main.run.directory)
@@ -184,7 +186,7 @@ def _names(parts: Sequence[tuple[Findings, Findings]]) -> list[str]:
 
 
 def _require_same_rules(findings: Sequence[Findings], numbers: Sequence[str]) -> None:
-    """Refuse runs that were registered with different rules."""
+    """Refuse runs that registered different rules for the same claim; `numbers` selects claims."""
     first: dict[str, tuple[Findings, dict[str, Any]]] = {}
     for main in findings:
         if main.registered is None:

@@ -17,7 +17,10 @@ Read = tuple[tuple[Record, ...], list[str]]  # records, and the records that cou
 
 
 def read_data(request: Request, folder: Path = Path()) -> Read:
-    """Read the records of a request's file, whose path is relative to `folder`, or of its named task."""
+    """Return the records of a request's named task or file, and descriptions of its unusable records.
+
+    The path of a file is relative to `folder`.
+    """
     counts = [questions_of(setting, request) for setting in settings_of(request).values()]
     n_records = max(request.limit, request.questions + held_out(request), *counts)
     if is_named(request.data):
@@ -40,7 +43,11 @@ def read_data(request: Request, folder: Path = Path()) -> Read:
 def too_few(
     request: Request, records: Sequence[Record], setting: Setting | None = None, reserved: int = 0
 ) -> UsageError:
-    """Return the error that the data hold too few records for a setting or, without one, for tracing."""
+    """Return the error for data with too few records.
+
+    The records are too few for an experiment that reserves `reserved` of them, for a setting or, by default,
+    for tracing.
+    """
     supply = f"{request.data} has {len(records)} usable records"
     if reserved:
         return UsageError(
@@ -58,5 +65,8 @@ def too_few(
 
 
 def gold_is_missing(setting: Setting, records: Sequence[Record]) -> bool:
-    """Return whether a setting moves the gold passage and no record marks one; such a setting is skipped."""
+    """Return whether a setting moves the gold passage although no record marks a gold passage.
+
+    Such a setting is skipped.
+    """
     return "gold=" in setting.condition and all(record.gold is None for record in records)

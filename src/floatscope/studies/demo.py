@@ -1,9 +1,9 @@
-"""The request of the demo: almost all studies on the embedded pair, and on the twin if it is installed.
+"""Define the request of the demo: studies on the embedded pair, and on the twin if it is installed.
 
-The pair answers questions in one to three tokens, too few to observe an anchor that moves. It therefore
-also continues running text, which decides claim 3. The twin, a real model with thirty layers, continues
-two texts as an illustration; without it the demo reports so and continues. Studies that run only by name
-are left out.
+The pair answers questions in one to three tokens, too few to observe an anchor that moves. It therefore also
+continues running text, on which claim 3 is decided. The twin, a real model with thirty layers, continues two
+texts as an illustration; if it is missing, the demo says so and continues. Studies that run only by name are
+left out.
 """
 
 from typing import Any
@@ -53,7 +53,7 @@ TWIN: dict[str, Any] = {**MOVEMENT, "models": ("twin/mdm",), "limit": 2, "contro
 
 
 def is_demo(request: Request) -> bool:
-    """Whether the demo of this version asks this, with the twin or without it."""
+    """Return whether a request equals the demo of this version, with or without the twin."""
     return request in [_request(MOVEMENT), _request(MOVEMENT, TWIN)]
 
 
@@ -64,7 +64,7 @@ def _request(*extra_runs: dict[str, Any]) -> Request:
 
 
 def demo_request() -> tuple[Request, str]:
-    """Return the request, and a notice if the twin is left out ("" if it is not)."""
+    """Return the demo's request, and the notice that the twin is left out; "" if the twin is installed."""
     try:
         for name in TWIN["models"]:
             twin.locate(name)

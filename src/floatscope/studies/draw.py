@@ -1,4 +1,4 @@
-"""Figures of studies: a measure's figure for every model, and the answers side by side."""
+"""Draw the figures of studies: a measure's figure for every model, and the shares of right answers."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -13,11 +13,11 @@ from .evidence import Evidence
 
 @dataclass(frozen=True)
 class Picture:
-    """A figure that can be drawn.
+    """A figure that is drawn when it is needed.
 
     Args:
-        name (str): Name of its file, without suffix.
-        title (str): Its title on the page.
+        name (str): Name of the figure's file, without suffix.
+        title (str): Title of the figure on the page.
         alt (str): What the figure shows, in words.
         draw (callable): Draws the figure; called without arguments.
     """
@@ -35,7 +35,7 @@ def dots(
     *,
     width: float = 3.6,
 ) -> Figure:
-    """Draw one row per setting and one marker per series, each with its interval."""
+    """Draw numbers as dots with intervals: one row per tick, and one marker per series in each row."""
     with panels(1, 1, width=width, height=0.6 + 0.24 * len(ticks)) as (figure, axes):
         axis = axes[0][0]
         for s, (name, numbers) in enumerate(series.items()):
@@ -67,9 +67,9 @@ def dots(
 
 
 def draw_measure(evidence: Evidence, key: str, title: str, alt: str) -> list[Picture]:
-    """Return a measure's figure for every model, with its untrained control drawn lightly.
+    """Return one figure of a measure per model, with the model's untrained control in light crosses.
 
-    The figures share their scales.
+    The figures of all models share their scales.
     """
     controls = {model: evidence.control(key, model) for model in evidence.models}
     shown = {
@@ -94,11 +94,11 @@ def _on_shared_scales(results: Mapping[str, Result], model: str) -> Figure:
 def draw_answers(
     evidence: Evidence, settings: Sequence[str], name: str, title: str, alt: str
 ) -> Picture:
-    """Return a figure with the share of right answers in each setting, for every model."""
+    """Return the figure of the share of right answers in each setting, with one series per model."""
     series = {m: [evidence.right(setting, m) for setting in settings] for m in evidence.models}
     return Picture(name, title, alt, partial(dots, series, settings))
 
 
 def slug(text: str) -> str:
-    """Replace everything but letters and digits, so that a text can be part of a file name."""
+    """Return a text for file names: every run of characters other than letters and digits becomes "-"."""
     return re.sub(r"[\W_]+", "-", text).strip("-")

@@ -1,8 +1,7 @@
 """Check models, sampler, data and prompts before a worker starts, the cheapest check first.
 
-This module has no rules of its own: samplers, outlines of models, readers and prompts raise the errors,
-and workers check again. Models that only a worker can read (on another machine, in a GGUF file, on a hub)
-are checked by the worker alone.
+The errors are raised by samplers, outlines of models, readers and prompts, and workers check again. Models
+that only a worker can read (on another machine, in a GGUF file, on a hub) are checked by the worker alone.
 """
 
 from collections.abc import Iterator
@@ -35,9 +34,10 @@ def require_possible(
     elsewhere: bool = False,
     folder: Path = Path(),
 ) -> None:
-    """Refuse a run that cannot work.
+    """Refuse a request whose models, sampler, data or prompts cannot work.
 
-    With `elsewhere`, its files may be on other machines. Paths are relative to `folder`.
+    With `elsewhere`, files may be on other machines, and data that are not on this machine are not checked.
+    Paths are relative to `folder`.
     """
     parts = (request, *request.extra_runs)
     specs = require_models(request, elsewhere=elsewhere, folder=folder)
@@ -59,7 +59,10 @@ def require_models(
     elsewhere: bool = False,
     folder: Path = Path(),
 ) -> dict[str, ModelSpec]:
-    """Check that each model exists and is of a known family; this reads no weights."""
+    """Return the spec of each model by its text; refuse models that do not exist or have an unknown family.
+
+    No weights are read. With `elsewhere`, models may be on other machines. Paths are relative to `folder`.
+    """
     parts = (request, *request.extra_runs)
     texts = [text for part in parts for text in part.models]
     specs = {text: ModelSpec.parse(text).located(folder) for text in texts}
@@ -69,7 +72,7 @@ def require_models(
 
 
 def _something(request: Request) -> None:
-    """Refuse a run whose studies have nothing to measure on its task."""
+    """Refuse a request whose studies have nothing to measure on its task."""
     work = measures_of(request), experiments_of(request), settings_of(request)
     if not any(work) and not request.view:
         names = " and ".join(request.studies)
@@ -105,7 +108,7 @@ def _read(request: Request, folder: Path) -> Read:
 
 
 def _prompts(request: Request, read: Read, specs: dict[str, ModelSpec], folder: Path) -> None:
-    """Check that each model can decode with the sampler, and that the longest prompts fit."""
+    """Refuse a sampler that does not suit a model, and prompts that are too long for a model's context."""
     from ..models.outline import outlined  # these import torch and transformers
     from ..tasks.fitting import fitting, longest
     from .kept_models import KeptModels
@@ -131,7 +134,7 @@ def _prompts(request: Request, read: Read, specs: dict[str, ModelSpec], folder: 
 
 
 class _PromptSet(NamedTuple):
-    """Records that become prompts in the same way."""
+    """Records that become prompts under the same condition, and the numbers of tokens to add."""
 
     records: tuple[Record, ...]
     condition: Condition
@@ -141,7 +144,7 @@ class _PromptSet(NamedTuple):
 
 
 def _prompt_sets(worker: "ShardWorker", model: ModelFacts) -> Iterator[_PromptSet]:
-    """Yield the records that are traced or asked, once for all settings with the same prompts."""
+    """Yield a model's prompt sets: for traces, for experiments, and one per group of equal prompts."""
     from ..interventions.parse import intervention_of
     from ..tasks.asking import budget
 

@@ -1,7 +1,7 @@
-"""The measurements of a run: measures by model, answers by setting, scenes for the viewer.
+"""Read the measurements of a run: measures by model, answers by setting, scenes for the viewer.
 
-Reading needs neither a model nor torch. Everything is collected shard by shard in the plan's order, so that
-the same shards give the same numbers. The studies draw the conclusions.
+Reading needs neither a model nor torch. Values are collected shard by shard in the plan's order, so that the
+same shards give the same numbers. Conclusions are drawn by the studies.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -40,7 +40,7 @@ BETWEEN = " | "  # between the gold answers in a cell of a table
 
 
 class Evidence:
-    """A run directory that has been read; `Findings` opens one."""
+    """The measurements of a run, read from its directory when they are needed. Open a run with `Findings`."""
 
     def __init__(
         self, run: Run, request: Request, plan: Plan, measures: Mapping[str, Measure]
@@ -54,13 +54,13 @@ class Evidence:
 
     @cached_property
     def asked_for(self) -> dict[str, str]:
-        """The spec of each model in the request, by the model's name in the results."""
+        """The spec of each model, as in the request, by the model's name in the results."""
         short = {n: self._short(n) for n in self.request.models}
         twice = {s for s in short.values() if list(short.values()).count(s) > 1}
         return {encodable(n if s in twice else s): n for n, s in short.items()}
 
     def _short(self, model: str) -> str:
-        """Return the name given by the user or by floatscope.json; otherwise the last part of a long path."""
+        """Return a model's short name: given by the user or floatscope.json, or the last part of its path."""
         spec = ModelSpec.parse(model)
         if spec.name or spec.where.startswith(("pair/", "twin/")):
             return spec.name or spec.where
@@ -85,17 +85,17 @@ class Evidence:
 
     @cached_property
     def models(self) -> dict[str, dict[str, Any]]:
-        """Facts about every model (family, direction, size, fingerprint, …), by its name."""
+        """Facts about each model (family, direction, size, fingerprint, …), by the model's name."""
         return {label: self._about(name) for label, name in self.asked_for.items()}
 
     @property
     def mdm(self) -> str | None:
-        """The first diffusion model; None if there is none."""
+        """Name of the run's first diffusion model; None if there is none."""
         return next((n for n, m in self.models.items() if m["direction"] != "causal"), None)
 
     @property
     def arm(self) -> str | None:
-        """The first causal model; None if there is none."""
+        """Name of the run's first causal model; None if there is none."""
         return next((n for n, m in self.models.items() if m["direction"] == "causal"), None)
 
     def kind(self, model: str) -> str:
@@ -104,7 +104,7 @@ class Evidence:
 
     @cached_property
     def _frequencies(self) -> str | None:
-        """The file of token frequencies, here or where the run was made."""
+        """Path of the file of token frequencies, here or where the run was made; None if not requested."""
         path = self.request.frequencies
         if path is None or Path(path).exists():
             return path
@@ -116,23 +116,23 @@ class Evidence:
     def result(
         self, key: str, model: str | None, domain: str = QUESTIONS, control: int | None = None
     ) -> Result | None:
-        """Return a measure's result over all examples of a model; None if there is none.
+        """Return a measure's result over all examples of a model; None if it was not measured.
 
-        `control` is the seed of an untrained control to return instead. The coordinate `example` of its
-        `examples` holds the prompts' ids.
+        With `control`, the seed of an untrained control, return the result of this control. In the result's
+        `examples`, the coordinate `example` holds the ids of the prompts.
         """
         return self._result(key, model, domain, (control,))
 
     def control(self, key: str, model: str | None) -> Result | None:
         """Return a measure's result over the examples of all untrained controls; None without controls.
 
-        A prompt occurs once per seed. With several seeds the interval treats each occurrence as an example;
-        `paired` averages them, and `result(..., control=seed)` returns a single control.
+        Each prompt occurs once per control, and the interval treats each occurrence as an example. `paired`
+        averages the occurrences of a prompt, and `result(..., control=seed)` returns a single control.
         """
         return self._result(key, model, QUESTIONS, self.request.control_seeds)
 
     def controls(self, key: str, model: str | None) -> list[Result]:
-        """Return a measure's result for each untrained control."""
+        """Return a measure's result for each untrained control of a model, in the order of the seeds."""
         results = (self.result(key, model, control=seed) for seed in self.request.control_seeds)
         return [result for result in results if result is not None]
 
@@ -146,17 +146,17 @@ class Evidence:
         return self._results[place]
 
     def results(self, key: str, domain: str = QUESTIONS) -> dict[str, Result]:
-        """Return a measure's result for every model that has one, by the model's name."""
+        """Return a measure's results by name of the model, without models on which it was not measured."""
         results = {model: self.result(key, model, domain) for model in self.models}
         return {model: result for model, result in results.items() if result is not None}
 
     def paired(
         self, key: str, value: str, a: str | Result | None, b: str | Result | None
     ) -> tuple[np.ndarray, np.ndarray] | None:
-        """Return a value of two models (or results) on the prompts that both share, in the same order.
+        """Return a value of two models (or results) on the prompts that they share, in the same order.
 
-        Arrays are (prompt, …). A prompt that was traced under several controls is averaged. None if a result
-        or a common prompt is missing.
+        The arrays are (prompt, …). A prompt that several controls have read is averaged over the controls.
+        None if a result is missing or there is no common prompt.
         """
         results = [
             self.result(key, source) if isinstance(source, str) else source for source in (a, b)
@@ -165,9 +165,9 @@ class Evidence:
         return by_example(values[0], values[1]) if len(values) == 2 else None
 
     def gather(self) -> None:
-        """Read every measure of every model, opening each shard once instead of once per measure.
+        """Read and cache the results of all measures and models, opening each shard once.
 
-        Tables and pages need all of them. A single measure is read faster by `result`.
+        Call it before writing tables or pages, which need all results. `result` reads a single result faster.
         """
         seeds = self.request.control_seeds
         parts: list[tuple[str, Weights, list[Weights]]] = [
@@ -189,7 +189,7 @@ class Evidence:
     def _summarise(
         self, key: str, model: str, read: list[Values], weights: Weights
     ) -> Result | None:
-        """Return a measure's result over examples from `_read`; None if a control lacks the measure."""
+        """Return a measure's result over examples from `_read` with these weights; None without examples."""
         examples = [values[key] for seed, values in read if seed in weights and key in values]
         if not examples:
             return None
@@ -197,7 +197,10 @@ class Evidence:
         return self.measures[key].summarise(examples, name)
 
     def _read(self, keys: list[str], model: str, domain: str, weights: Weights) -> Iterator[Values]:
-        """Yield each example's weights, and its data for each of these measures."""
+        """Yield, by example, the seed of its permuted weights (None: trained) and its data by measure key.
+
+        Only examples of one model in one domain are read, with the weights in `weights`.
+        """
         for shard in self.plan.shards:
             spec = shard.spec
             if spec.get("domain") != domain:  # questions that were asked have none
@@ -222,10 +225,11 @@ class Evidence:
     # Answers
 
     def answers(self, setting: str, model: str | None) -> dict[str, np.ndarray] | None:
-        """Return the scores of a setting by question, in order; None if it was not asked.
+        """Return the answers of a model in a setting as columns, one row per question; None if not asked.
 
-        Columns: id, cluster, exact_match, contains, f1, steps, masks, cut (off by its length), known (by the
-        pair), the gold answers, and which of them counted.
+        Columns: id, question, prediction, cluster, exact_match, contains, f1, steps, masks, cut (whether the
+        length cut the answer off), known (whether the pair knows the person), gold (the gold answers) and
+        counted (the gold answer that the prediction contains; "" if none).
         """
         if (setting, model) not in self._answers:
             self._answers[setting, model] = self._scores(setting, model)
@@ -253,7 +257,7 @@ class Evidence:
         return columns | {"counted": np.array(why, None)}
 
     def cut_note(self, setting: str, model: str | None) -> str:
-        """Describe how many answers in a setting were cut off by their length; "" if none or unknown."""
+        """Return a note on how many answers in a setting were cut off by their length; "" if none."""
         answers = self.answers(setting, model) or {}
         if "cut" not in answers or not cut.count(answers["cut"]):
             return ""
@@ -262,9 +266,9 @@ class Evidence:
     def cut_off(self, settings: Sequence[str], *models: str | None) -> str:
         """Return the reason why answers that were cut off make a claim untestable; "" if they do not.
 
-        A claim is untestable if most answers of one of its settings were cut off. A study names the
-        settings that its claim rests on. Settings with hidden columns are not among them: there, a model
-        that no longer ends its answers shows the effect of hiding.
+        A claim is untestable if most answers in one of `settings` were cut off. These are the settings on
+        which the study decides the claim, without settings with hidden columns: if hiding columns keeps a
+        model from ending its answers, that is an effect of hiding.
         """
         for model in models:
             for setting in settings:
@@ -289,7 +293,10 @@ class Evidence:
         ]
 
     def hidden(self, setting: str, model: str | None) -> tuple[float, float] | None:
-        """Return the hidden share of a masked head's attention, and hidden columns, mean over questions."""
+        """Return the share of a head's attention that a setting hides, and the number of hidden columns.
+
+        Both are means over questions. None if the setting hides nothing or was not asked.
+        """
         pairs = [
             (line["hidden_share"], line["hidden_columns"])
             for shard in self._ask_shards(setting, model)
@@ -304,7 +311,10 @@ class Evidence:
     def right(
         self, setting: str, model: str | None, label: str = "", *, level: float = 0.95
     ) -> Number | None:
-        """Return the share of questions whose answer contains a right answer."""
+        """Return the share of questions answered right; None if not asked, or if answers are not scored.
+
+        An answer is right if it contains a gold answer.
+        """
         answers = self.answers(setting, model)
         if answers is None:
             return None
@@ -329,7 +339,7 @@ class Evidence:
         *,
         level: float = 0.95,
     ) -> Number | None:
-        """Return the difference in the share of right answers between two settings, paired by question."""
+        """Return the share right in `setting` − in `base`, paired by question; None without a pair."""
         gaps = self.gap_by_id(setting, base, model)
         return number(
             np.array(list(gaps.values())),
@@ -342,18 +352,18 @@ class Evidence:
         )
 
     def clusters(self, ids: Iterable[str], setting: str, model: str | None) -> list[str]:
-        """Return the cluster of each question in a setting; its own id if no cluster is recorded."""
+        """Return the cluster of each question id in a setting; the id itself if no cluster is recorded."""
         answers = self.answers(setting, model) or {}
         names = dict(zip(map(str, answers.get("id", ())), answers.get("cluster", ()), strict=False))
         return [str(names.get(id, id)) for id in ids]
 
     def gaps(self, setting: str, base: str, model: str | None) -> np.ndarray | None:
-        """Return the difference between two settings by question, over the questions asked in both."""
+        """Return right (1 or 0) in `setting` − in `base`, by question; None without common questions."""
         gaps = self.gap_by_id(setting, base, model)
         return np.array(list(gaps.values())) if gaps else None
 
     def gap_by_id(self, setting: str, base: str, model: str | None) -> dict[str, float]:
-        """Return the difference between two settings by question id."""
+        """Return right (1 or 0) in `setting` − in `base`, by question id; {} without common questions."""
         paired = self._paired_answers(setting, base, model)
         if paired is None:
             return {}
@@ -363,7 +373,10 @@ class Evidence:
     def _paired_answers(
         self, setting: str, base: str, model: str | None
     ) -> tuple[list[str], np.ndarray, np.ndarray] | None:
-        """Return the ids of the questions asked in both settings, and whether each was answered right."""
+        """Return the ids of the questions asked in both settings, and right (1 or 0) in each setting.
+
+        None if a setting was not asked, or if answers are neither right nor wrong.
+        """
         answers = self.answers(setting, model), self.answers(base, model)
         if answers[0] is None or answers[1] is None:
             return None
@@ -372,7 +385,7 @@ class Evidence:
         return None if np.isnan(right).all() else (ids, *right)
 
     def order(self, setting: str, model: str | None) -> Result | None:
-        """Return the decoding order of a setting's answers; None if it was not asked."""
+        """Return the order in which a model decoded its answers in a setting; None if none are recorded."""
         if (setting, model) not in self._orders:
             self._orders[setting, model] = self._order(setting, model)
         return self._orders[setting, model]
@@ -402,7 +415,7 @@ class Evidence:
     # Examples for the viewer
 
     def shown(self) -> list[tuple[str, str, str, int]]:
-        """List the examples that the viewer shows: model, example, shard, index."""
+        """Return the examples that the viewer shows: name of the model, example id, shard id, and index."""
         label = {name: label for label, name in self.asked_for.items()}
         return [
             (label[shard.spec["model"]], example["id"], shard.id, example["index"])
@@ -415,10 +428,11 @@ class Evidence:
     def scene(
         self, shard: str, index: int, name: str = PAGE, *, arrays: bool = True
     ) -> dict[str, Any]:
-        """Read the scene of an example for the viewer.
+        """Return the scene of an example for the viewer.
 
-        `name` is `PAGE` for the scene of a report, or `SERVED` for the more complete scene of the server.
-        If nothing is left out, a single scene is stored. Without `arrays`, only the other fields are read.
+        `name` is `PAGE` for the scene of a report, or `SERVED` for the more complete scene of the server. If
+        the scene of the report is complete, it is the only one stored, and is returned for both names.
+        With `arrays=False`, packed arrays are not read.
         """
         scenes = self._example(shard, index)["scenes"]
         name = name if name in scenes else PAGE
@@ -435,7 +449,7 @@ class Evidence:
         return next(example for example in examples if example["index"] == index)
 
     def trace(self, shard: str, index: int) -> Trace:
-        """Load the complete trace of a viewed example, which a run with `keep_traces` stores."""
+        """Load the complete trace of an example in the viewer; refuse a run that did not store it."""
         file_name = self._example(shard, index).get("trace")
         if not isinstance(file_name, str) or Path(file_name).name != file_name:
             raise RunError(
@@ -446,6 +460,6 @@ class Evidence:
 
     @property
     def left_out(self) -> list[dict[str, Any]]:
-        """The examples and questions that were left out, with the reason."""
+        """The examples and questions that the run left out, with `what` and `why`."""
         manifest = self.run.manifest() or {}
         return list(manifest.get("result", {}).get("left_out", []))

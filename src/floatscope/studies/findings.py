@@ -1,4 +1,4 @@
-"""Findings: open a finished run and evaluate its studies, each of them once."""
+"""Open a finished run, and evaluate the claims, sentences, tables and figures of its studies."""
 
 import re
 from dataclasses import replace
@@ -88,11 +88,11 @@ class Findings(Evidence):
 
     @property
     def file_prefix(self) -> str:
-        """The beginning of the names of an extra run's files; "" for the main run."""
+        """The prefix of an extra run's file names; "" for the main run."""
         return slug(self.label)
 
     def title_of(self, study: str) -> str:
-        """Return a study's title, with the models and data of an extra run.
+        """Return a study's title: its name and, in an extra run, the models and data.
 
         Args:
             study (str): Name of the study.
@@ -101,12 +101,12 @@ class Findings(Evidence):
 
     @cached_property
     def studies(self) -> list[Study]:
-        """The studies of the run."""
+        """The studies of the run, in the order of the request."""
         return studies_of(self.request)
 
     @cached_property
     def claims(self) -> dict[str, tuple[Claim, ...]]:
-        """The claims by study, with their verdicts, and the models and prompts that each is about."""
+        """The claims by name of the study, with verdicts, and with scopes: the models and prompts of each."""
         self.gather()
         by_study = {}
         for study in self.studies:
@@ -119,9 +119,9 @@ class Findings(Evidence):
 
     @cached_property
     def verdicts(self) -> tuple[Claim, ...]:
-        """Every claim once, in the order of their numbers.
+        """The claims of the main run and of extra runs, each number once, in the order of the numbers.
 
-        A claim that the main run cannot test comes from the first extra run that can.
+        A claim that the main run cannot test is taken from the first extra run that can test it.
         """
         several: dict[str, list[Claim]] = {}
         main_claims = (claim for claims in self.claims.values() for claim in claims)
@@ -138,12 +138,12 @@ class Findings(Evidence):
 
     @cached_property
     def answer(self) -> str:
-        """Whether attention floats in these models, in one sentence."""
+        """The sentence that says whether attention floats in the run's models; "" if no claim decides."""
         return answer(self._tested)
 
     @cached_property
     def questions(self) -> list[Answered]:
-        """Every question of the run's claims, with a sentence for each claim."""
+        """The questions of the run's claims, each with one sentence per claim."""
         return answered(self._tested)
 
     @property
@@ -152,7 +152,7 @@ class Findings(Evidence):
         return [ModelClaim(claim, source.mdm, source.arm) for claim, source in sources]
 
     def source(self, claim: Claim) -> "Findings":
-        """Return the run that a claim comes from: this run or an extra run.
+        """Return the findings that a claim comes from: those of this run or of an extra run.
 
         Args:
             claim (Claim): One of `verdicts`.
@@ -168,12 +168,12 @@ class Findings(Evidence):
 
     @cached_property
     def sentences(self) -> dict[str, tuple[str, ...]]:
-        """The findings of each study, in sentences."""
+        """The sentences with the findings of each study, by name of the study."""
         return {study.name: tuple(study.findings(self)) for study in self.studies}
 
     @cached_property
     def tables(self) -> dict[str, pd.DataFrame]:
-        """All tables by name: one row per value, with its null and interval."""
+        """The run's tables by name: those of measures (a row per value), answers, and studies."""
         self.gather()
         tables: dict[str, pd.DataFrame] = {}
         for key in self.measures:
@@ -217,13 +217,13 @@ class Findings(Evidence):
 
     @property
     def notes(self) -> list[str]:
-        """Notices with their remedies: missing studies, changed rules, cut-off answers, and the like."""
+        """Notices with remedies: unknown studies, changed rules or code, cut-off and alternative answers."""
         lines = [self.missing, self._changed_rules, *self.warnings, self._alternatives]
         return [line for line in lines if line]
 
     @cached_property
     def _changed_rules(self) -> str:
-        """Describe the rules or the code that differ from those registered; "" if none do."""
+        """The notice that rules or code differ from the registration; "" if they do not."""
         if self.registered is None:
             return ""
         lines = changed_rules(self.registered.registration, self.request)
@@ -238,7 +238,7 @@ class Findings(Evidence):
 
     @cached_property
     def warnings(self) -> list[str]:
-        """Settings in which most answers were cut off by their length, by model; no claim can use them."""
+        """A warning for each model with settings in which most answers were cut off by their length."""
         lines = []
         for model in self.models:
             cut_off = [s for s in settings_of(self.request) if self.cut_off((s,), model)]
@@ -250,7 +250,7 @@ class Findings(Evidence):
 
     @cached_property
     def _alternatives(self) -> str:
-        """Describe gold answers of a file that seem to hold several answers in one text; "" if none do."""
+        """The notice that gold answers of a file seem to hold several answers in one text; "" if none do."""
         if is_named(self.request.data) or self.request.split_alternatives:
             return ""
         golds: dict[str, list[str]] = {}
@@ -263,7 +263,7 @@ class Findings(Evidence):
         return alternatives.describe(golds)
 
     def summary(self) -> dict[str, Any]:
-        """Return the main results: models, claims with verdicts, findings, accuracies, what was left out."""
+        """Return the content of summary.json: models, claims, findings, accuracies, and what was left out."""
         right = {
             name: {
                 model: as_json(number)
@@ -291,7 +291,7 @@ class Findings(Evidence):
 
 
 class _ExtraRun(Findings):
-    """The findings of an extra run in a run's directory."""
+    """The findings of an extra run, which is stored in the directory of the main run."""
 
     def __init__(self, run: Run, request: Request, plan: Plan, main: Findings) -> None:
         Evidence.__init__(self, run, request, plan, _measured(request))
@@ -299,7 +299,7 @@ class _ExtraRun(Findings):
 
     @cached_property
     def label(self) -> str:  # type: ignore[override]
-        """Models and data, with a number if two extra runs would have the same file names."""
+        """The models and data of the run, numbered if extra runs would share their file names."""
         subject = _subject(self)
         namesakes = [run for run in self._main.extra_runs if slug(_subject(run)) == slug(subject)]
         return f"{subject} ({namesakes.index(self) + 1})" if len(namesakes) > 1 else subject
@@ -313,21 +313,21 @@ class _ExtraRun(Findings):
 
 
 def _subject(run: Findings) -> str:
-    """Name models and data, as in "twin/mdm on long:continuation"."""
+    """Return the models and data of a run as text, as in "twin/mdm on long:continuation"."""
     text = f"{' and '.join(run.models)} on {PurePath(run.request.data).name}"
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
 
 
 def _measured(request: Request) -> dict[str, Measure]:
-    """Return the measures and experiments whose values are in the shards."""
+    """Return the measures and experiments of a request by name: everything whose values are in shards."""
     return {**measures_of(request), **experiments_of(request)}
 
 
 def _as_run(run: Run, request: Request) -> Plan:
-    """Return the plan that was run.
+    """Return the plan of the shards that a run stored.
 
-    If one of its studies is not installed, the plan has fewer settings; a shard of answers then names its own
-    setting.
+    It is the plan of the request, unless a study of the run is not installed or plans differ between
+    versions. Then only stored shards are listed, and each shard of answers is read to find its setting.
     """
     manifest = run.manifest() or {"result": {"shards": []}}
     lying = {shard["shard"] for shard in manifest["result"]["shards"]}
@@ -353,6 +353,6 @@ def _as_run(run: Run, request: Request) -> Plan:
 
 
 def _order(number: str) -> tuple[int, str]:
-    """Sort claims by their numbers: 9a before 9b before 10."""
+    """Return the sort key of a claim's number: 9a before 9b before 10."""
     digits = number.rstrip("abcdefghijklmnopqrstuvwxyz")
     return int(digits) if digits.isdigit() else 10**9, number

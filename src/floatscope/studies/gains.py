@@ -1,7 +1,7 @@
 """Compare how much two models gain from passages, question by question, for claim 7.
 
-Answers are passed as columns (one value per question, beside its id). The result is numbers, or the
-reason why the answers cannot test the claim. This module reads no run.
+Answers are given as columns with one value per question. The result is a number, or the reason why the
+answers cannot test the claim. This module reads no run.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,11 +22,15 @@ CEILING = 0.95
 
 
 class Unpaired(ValueError):
-    """The error if the answers do not belong to the same questions."""
+    """The error for answers that cannot be paired by question."""
 
 
 def aligned(tables: Sequence[Columns]) -> list[dict[str, np.ndarray]]:
-    """Return the questions that all tables share, in the order of the first table."""
+    """Return each table restricted to the questions that all tables share, in the order of the first table.
+
+    Raise `Unpaired` if an id occurs twice in a table or belongs to different questions, or if the tables
+    share no question.
+    """
     places = []
     for table in tables:
         row_of = {str(name): i for i, name in enumerate(table["id"])}
@@ -54,7 +58,7 @@ def aligned(tables: Sequence[Columns]) -> list[dict[str, np.ndarray]]:
 
 @dataclass(frozen=True, eq=False)
 class Gains:
-    """Scores of the same questions: each model without and with passages."""
+    """The scores of two models on the same questions, asked without and with passages."""
 
     mdm_closed: Float[np.ndarray, " n"]
     mdm_read: Float[np.ndarray, " n"]
@@ -64,27 +68,27 @@ class Gains:
 
     @classmethod
     def from_tables(cls, tables: Sequence[Columns], score: str = "contains") -> "Gains":
-        """Build from aligned tables, in the order of the fields."""
+        """Create the gains from four aligned tables in the order of the fields, by one column of scores."""
         gains = cls(*(np.asarray(table[score], float) for table in tables))
         return replace(gains, clusters=tables[0].get("cluster"))
 
     def among(self, selected: Bool[np.ndarray, " n"]) -> "Gains":
-        """Return the gains of a selection of questions."""
+        """Return the gains on the questions for which `selected` is True."""
         arrays = {name: x[selected] for name, x in vars(self).items() if x is not None}
         return Gains(**arrays)
 
     @property
     def mdm(self) -> Float[np.ndarray, " n"]:
-        """Gain of the diffusion model by question."""
+        """Gain of the diffusion model by question: score with passages − score without."""
         return self.mdm_read - self.mdm_closed
 
     @property
     def arm(self) -> Float[np.ndarray, " n"]:
-        """Gain of the causal model by question."""
+        """Gain of the causal model by question: score with passages − score without."""
         return self.arm_read - self.arm_closed
 
     def theta(self, factor: float = TWICE) -> Number | None:
-        """Return the primary quantity with the interval that decides."""
+        """Return gain of the MDM − `factor` × gain of the ARM, with the interval that decides claim 7."""
         label = f"gain of the MDM − {factor:g} × gain of the ARM"
         return number(
             self.mdm - factor * self.arm,
@@ -97,7 +101,7 @@ class Gains:
         )
 
     def bar(self, factor: float = TWICE) -> str:
-        """Return why these answers cannot test the claim, and which answers could; "" if these can."""
+        """Return why these answers cannot test claim 7, and what to ask instead; "" if they can."""
         shares = {"MDM": self.mdm_closed, "ARM": self.arm_closed}
         for model, closed in shares.items():
             if not KNOWS[0] <= closed.mean() <= KNOWS[1]:

@@ -1,4 +1,4 @@
-"""The models that a worker keeps between shards: several small ones, or a large one with one control."""
+"""Keep models in memory between shards: several small models, or a large model and one control."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -13,13 +13,13 @@ Key = tuple[str, str | None, str, int | None]  # name, device, dtype, and the se
 
 
 class KeptModels:
-    """A cache of models. The oldest are dropped if the next model would not fit into ROOM.
+    """A cache of models, which drops the oldest models if the next model would not fit into ROOM.
 
     The next model is assumed to be as large as the largest so far. A trained model is kept beside its
     control in any case, because a shard needs both. If there is no room for a second control, the network of
-    the first gets the weights of the other seed, which are permuted from the trained model's, so that a run
-    loads a control only once; the first control can then no longer be used. Paths are relative to
-    `folder`, by default the working directory.
+    the first control is filled with the trained weights, permuted by the second seed. A run then loads a
+    control only once, and the first control can no longer be used. Paths are relative to `folder`, by
+    default the working directory.
     """
 
     def __init__(self, folder: Path = Path()) -> None:
@@ -27,7 +27,7 @@ class KeptModels:
         self.models: dict[Key, Model] = {}
 
     def get(self, name: str, device: str | None, dtype: str, control: int | None) -> Model:
-        """Return the trained model, or its untrained control with this seed."""
+        """Return the trained model or, with a seed in `control`, its untrained control; load it if needed."""
         key = name, device, dtype, control
         if key not in self.models:
             model = self._refilled(key) if self._full() else None
@@ -40,7 +40,10 @@ class KeptModels:
         return sum(sizes) + max(sizes, default=0) > ROOM
 
     def _refilled(self, key: Key) -> Model | None:
-        """Make a control from another control of the same model, if both are in memory."""
+        """Turn another control in memory into this one, by permuting the trained weights into its network.
+
+        Return None if `key` is a trained model, or if the trained model or another control is not in memory.
+        """
         *model_key, seed = key
         trained = self.models.get((*model_key, None))  # type: ignore[arg-type]
         other = next((k for k in self.models if [*k[:3]] == model_key and k[3] is not None), None)

@@ -1,8 +1,8 @@
-"""Texts for claims: the length of answers, and the reasons why a task cannot test a claim.
+"""Describe the length of answers, and give the reasons why a task cannot test a claim.
 
-Steps that fill in end tokens are meaningless, so an answer's length is its number of content tokens.
-Continuations and summaries are neither right nor wrong, and running text is a single domain. Nothing is
-decided here.
+The length of an answer is its number of content tokens, because steps that reveal end tokens say nothing
+about it. Continuations and summaries are neither right nor wrong, and running text is a single domain. No
+claim is decided here.
 """
 
 import numpy as np
@@ -17,12 +17,17 @@ LONG = 48  # fewest content tokens of an answer whose steps are compared
 
 
 def content_tokens(content: np.ndarray, limit: float = np.inf) -> Number | None:
-    """Return the mean number of content tokens, out of `limit`; None if no end token is known."""
+    """Return the mean number of content tokens of an answer, with its interval; None if it is unknown.
+
+    Args:
+        content: Number of content tokens by answer; NaN if no end token is known.
+        limit: Largest possible number, which bounds the interval.
+    """
     return number(content, "content tokens per decoding", "tokens", bounds=(0, limit), smooth=True)
 
 
 def at_length(length: Number | None) -> str:
-    """Describe the length at which a claim was decided."""
+    """Return a sentence with the mean length of the answers that decided a claim; "" if it is unknown."""
     if length is None:
         return ""
     note = "" if length.value >= LONG else f", fewer than {LONG}"
@@ -30,7 +35,7 @@ def at_length(length: Number | None) -> str:
 
 
 def no_answers(request: Request) -> str:
-    """Return why no answer on this task is right or wrong; "" if answers are."""
+    """Return why answers to a request's task are neither right nor wrong; "" if they can be scored."""
     if request.asks.has_answer:
         return ""
     task = "a continuation" if request.asks is Asks.CONTINUATION else "a summary"
@@ -41,14 +46,14 @@ def no_answers(request: Request) -> str:
 
 
 def no_passages(request: Request) -> str:
-    """Return why this task has no passages to read; "" if it has."""
+    """Return why a request's task has no passages to read; "" if it has passages."""
     if request.asks is not Asks.CONTINUATION:
         return ""
     return f"{request.data} has no passages: use --data long:answer."
 
 
 def one_domain(request: Request) -> str:
-    """Return why questions of this task cannot be compared with prose; "" if they can."""
+    """Return why questions of a request's task cannot be compared with prose; "" if they can."""
     if request.asks is not Asks.CONTINUATION:
         return ""
     return (

@@ -1,4 +1,4 @@
-"""Measure batches in the background: while one is measured, the worker traces the next."""
+"""Measure batches in background threads: while a batch is measured, the worker traces the next batch."""
 
 import os
 from collections.abc import Callable, Iterable
@@ -16,8 +16,7 @@ class Measuring(Generic[T]):
     """A pool of threads that returns results in the order in which jobs were added.
 
     `add` returns when all jobs of the previous batch are done, so that at most two batches are in memory:
-        the one being measured, and the one being traced. The first error of a job is raised by `add` or
-        `finish`.
+    one is measured while the other is traced. The first error of a job is raised by `add` or `finish`.
     """
 
     def __init__(self, threads: int = 1) -> None:
@@ -31,7 +30,7 @@ class Measuring(Generic[T]):
         self._pool.shutdown(cancel_futures=True)
 
     def add(self, jobs: Iterable[Callable[[], T]]) -> None:
-        """Start the jobs of a batch, each as soon as `jobs` yields it."""
+        """Start each job of a batch as soon as `jobs` yields it, then wait for the previous batch."""
         futures = []
         for job in jobs:
             futures.append(self._pool.submit(job))
@@ -50,7 +49,10 @@ class Measuring(Generic[T]):
 
 
 def threads_of(workers: int) -> int:
-    """Share the machine's cores among its workers, within what OMP_NUM_THREADS allows."""
+    """Return the number of measuring threads of each worker: its share of the cores, from 1 to 4.
+
+    OMP_NUM_THREADS lowers the number if it is set.
+    """
     cores = usable_cores()
     allowed = os.environ.get("OMP_NUM_THREADS", "")
     share = cores // max(workers, 1)

@@ -1,4 +1,4 @@
-"""Reduce a measure's result to one number for a sentence: over layers, with interval and null."""
+"""Reduce a measure's result to one number for a sentence: its mean over layers, with interval and null."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
@@ -30,9 +30,10 @@ def overall(
     *,
     level: float = 0.95,
 ) -> Number | None:
-    """Average a value over layers (all, or some) and its other dimensions, example by example.
+    """Return the mean of a value over examples; each example is averaged over `layers` and other dimensions.
 
-    With several untrained networks on the same prompts, also average over networks (`average_networks`).
+    Given a list of results of untrained networks on the same prompts, average over networks too
+    (`average_networks`). None if there is no result, or if no example has a value.
     """
     if results is None:
         return None
@@ -63,11 +64,11 @@ def average_networks(
     level: float = 0.95,
     bounds: tuple[float, float] | None = None,
 ) -> Number | None:
-    """Average over networks and prompts, with an interval for one further network of the same kind.
+    """Average values over networks and prompts, with an interval for one further network of the same kind.
 
-    A trained network exceeds untrained ones only if it exceeds what a further one could give. The
-    interval therefore includes the variance between networks, not that of their mean, and stays within
-    `bounds`. None for fewer than two networks.
+    A trained network exceeds untrained networks only if it exceeds what a further untrained network could
+    give. The interval therefore includes the variance between networks instead of the variance of their
+    mean, and stays within `bounds`. None for fewer than two networks.
     """
     if len(values) < 2:
         return None
@@ -78,7 +79,10 @@ def average_networks(
 
 
 def _average_by_example(result: Result, name: str, layers: slice) -> np.ndarray | None:
-    """Return one value per example, NaN where it does not apply; None if it never applies."""
+    """Return a value's mean by example, over `layers` and other dimensions; None if no example has a value.
+
+    The mean is NaN for an example without a value.
+    """
     if name not in result.examples:
         return None
     array = _chosen(result.examples[name], layers)
@@ -105,10 +109,11 @@ def number(
     smooth: bool = False,
     clusters: Sequence[str] | np.ndarray | None = None,
 ) -> Number | None:
-    """Average one value per example, with an interval; None if no example has a value.
+    """Return the mean of one value per example, with an interval; None if no example has a value.
 
-    `bounds` are the range of a value, such as SHARES and DIFFERENCES of `stats.intervals`. `smooth` and
-    `clusters` are those of `stats.intervals.mean`; n is the number of clusters.
+    `bounds` are the range of a value, such as SHARES and DIFFERENCES of `stats.intervals`. `smooth` is passed
+    to `stats.intervals.mean`. With `clusters`, one name per example, clusters are averaged first, and n is
+    the number of clusters.
     """
     values = np.asarray(values, float)
     if clusters is not None:
@@ -132,11 +137,12 @@ def subtract_controls(
     fixed: bool = False,
     most_free: float = np.inf,
 ) -> Number | None:
-    """Average trained − controls by prompt, with the variance between controls in the interval.
+    """Return the mean over prompts of trained − controls, with the variance between controls in its interval.
 
-    Values are by prompt; `bounds` and `fixed` are those of `stats.intervals.beyond_controls`. `most_free`
-    limits the degrees of freedom of the variance between controls, for controls that follow a skewed
-    distribution. None if no prompt has a value, or without controls.
+    `trained` and each of `controls` map prompt ids to values. `bounds` and `fixed` have the meaning that they
+    have in `stats.intervals.beyond_controls`. `most_free` limits the degrees of freedom of the variance
+    between controls, for controls that follow a skewed distribution. None if no prompt has a value, or
+    without controls.
     """
     names = [name for name, value in trained.items() if not np.isnan(value)]
     several = np.array([[control.get(name, np.nan) for name in names] for control in controls])
@@ -158,7 +164,7 @@ def subtract_controls(
 
 
 def lifted(number: Number) -> Number:
-    """Divide a share and the ends of its interval by its null."""
+    """Return a share's lift: the share and the ends of its interval, divided by its null."""
     null = number.null or float("nan")
     low, high = (None if x is None else x / null for x in (number.low, number.high))
     return Number(f"{number.label}, lift", number.value / null, low, high, 1.0, "×", number.n)
@@ -169,12 +175,12 @@ def _chosen(array, layers: slice):  # type: ignore[no-untyped-def]  # xarray in,
 
 
 def third(result: Result | None, part: str) -> slice:
-    """Return the slice of the first or the last third of the layers."""
+    """Return the slice of a result's layers that `part` names: "first" or "last" third."""
     return layer_thirds(0 if result is None else int(result.data.sizes.get("layer", 0)))[part]
 
 
 def thirds(results: Mapping[str, Result], name: str) -> Iterator[tuple[str, str, str]]:
-    """Yield each model with its mean value in the first and in the last third of its layers, as text."""
+    """Yield each model's name, and its mean value in the first and the last third of its layers, as text."""
     for model, result in results.items():
         first, last = (overall(result, name, "", "×", third(result, w)) for w in ("first", "last"))
         if first and last:

@@ -1,4 +1,4 @@
-"""Turn a request into a plan: every piece of work once, however many studies need it."""
+"""Turn a request into a plan of shards, with each piece of work once even if several studies need it."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -20,16 +20,17 @@ MOST = 200_000  # shards of a run
 
 
 def studies_of(request: Request) -> list[Study]:
-    """Return the studies of a request."""
+    """Return the studies that a request names, each once."""
     return [STUDIES.named(name) for name in dict.fromkeys(request.studies)]
 
 
 def measures_of(
     request: Request, *, controlled: bool = False, domain: str | None = None
 ) -> dict[str, Measure]:
-    """Return the measures of a request by name; a name denotes the same measure in every study.
+    """Return the measures of a request by name; refuse studies that use one name for different measures.
 
-    `controlled` selects those also run on untrained controls, `domain` those of one domain.
+    With `controlled`, return only the measures that are also computed on untrained controls; with `domain`,
+    only the measures of studies that trace this domain.
     """
     measures: dict[str, Measure] = {}
     for study in studies_of(request):
@@ -47,7 +48,7 @@ def measures_of(
 
 
 def experiments_of(request: Request) -> dict[str, Experiment]:
-    """Return all experiments by name; a name denotes the same experiment in every study."""
+    """Return the experiments of a request by name; refuse one name for different experiments."""
     experiments: dict[str, Experiment] = {}
     for study in studies_of(request):
         for name, experiment in study.experiments(request).items():
@@ -57,14 +58,14 @@ def experiments_of(request: Request) -> dict[str, Experiment]:
 
 
 def held_out(request: Request) -> int:
-    """Count the questions, after those that are asked, on which experiments make their choices."""
+    """Return how many questions are reserved for choices of experiments, after the questions to ask."""
     return max(
         (experiment.choice_questions for experiment in experiments_of(request).values()), default=0
     )
 
 
 def settings_of(request: Request) -> dict[str, Setting]:
-    """Return all settings by name."""
+    """Return the settings of a request by name, each with its largest number of questions in any study."""
     settings: dict[str, Setting] = {}
     for study in studies_of(request):
         for setting in study.settings(request):
@@ -77,7 +78,7 @@ def settings_of(request: Request) -> dict[str, Setting]:
 
 
 def questions_of(setting: Setting, request: Request) -> int:
-    """Return how many questions are asked in a setting."""
+    """Return the number of questions that a run asks in a setting."""
     if setting.questions:
         return setting.questions
     side = None if setting.decides else request.side_questions
@@ -85,9 +86,10 @@ def questions_of(setting: Setting, request: Request) -> int:
 
 
 def plan(request: Request, limit: int = MOST) -> Plan:
-    """Return the shards of a run, then those of its extra runs; `run` in a spec is the run's number.
+    """Return the plan of a request: the shards of the main run, then the shards of its extra runs.
 
-    More than `limit` shards are an error and are not created: a request from a file may ask for any number.
+    The spec of an extra run's shard has its number in `run`, from 1. More than `limit` shards are an error
+    and are not created, because a request from a file may ask for any number.
     """
     shards = list(islice(_all_shards(request), limit + 1))
     if len(shards) > limit:
@@ -106,7 +108,7 @@ def _all_shards(request: Request) -> Iterator[Shard]:
 
 
 def _marked(request: Request) -> Iterator[Shard]:
-    """Yield the shards of one run; the first of them lists the records that could not be read."""
+    """Yield the shards of one run; the spec of the first says that it lists records that cannot be read."""
     shards = _shards(request)
     for first in islice(shards, 1):
         yield Shard(first.id, {**first.spec, "first": True})
@@ -114,13 +116,13 @@ def _marked(request: Request) -> Iterator[Shard]:
 
 
 def part_of(full_plan: Plan, number: int) -> Plan:
-    """Return the shards of the main run (0), or of one of its extra runs."""
+    """Return the part of a plan with the shards of the main run (`number` 0) or of an extra run."""
     shards = tuple(shard for shard in full_plan.shards if shard.spec.get("run", 0) == number)
     return Plan(full_plan.request, full_plan.worker, shards)
 
 
 def _shards(request: Request) -> Iterator[Shard]:
-    """Yield shards in an order that seldom changes the model."""
+    """Yield the shards of one run, model by model, so that each model is loaded once."""
     all_domains = [d for study in studies_of(request) for d in study.domains(request)]
     domains = list(dict.fromkeys(all_domains)) if measures_of(request) or request.view else []
     settings = settings_of(request)
@@ -152,7 +154,7 @@ def _shards(request: Request) -> Iterator[Shard]:
 def _experiments(
     request: Request, m: int, model: str, experiments: dict[str, Experiment], seed: int | None
 ) -> Iterator[Shard]:
-    """Yield the shards of experiments on the model itself, or on its untrained control with this seed."""
+    """Yield the shards of experiments on a model or, with `seed`, on its untrained control."""
     control = {} if seed is None else {"control": seed}
     named = f"{m}" if seed is None else f"{m}-control-{seed}"
     for name in experiments:

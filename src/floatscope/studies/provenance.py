@@ -1,8 +1,8 @@
 """Find the folder to which a run's paths are relative, and compute checksums of its files.
 
-A run is repeated from its run.json: the request as it was stored, with paths that are relative to the
-working directory or, if they do not exist there, to the folder where the run was made. Files are read
-completely and hashed; nothing is copied. Models have fingerprints, which workers report with every shard.
+A run is repeated from the request in its run.json. Its paths are relative to the working directory or, if
+files are missing there, to the folder where the run was made. Files are read completely and hashed; nothing
+is copied. Models are identified by fingerprints, which workers store with every shard.
 """
 
 import hashlib
@@ -21,14 +21,17 @@ DATA, PLUGIN, FOLDER = "data ", "plugin ", "folder"  # prefixes of sources; a fi
 
 
 def file_digests(request: Request, folder: Path) -> dict[str, str]:
-    """Return the sha256 of every data file and plugin file that a request names."""
+    """Return the sha256 of every data file and plugin file in a request, by the name of the source."""
     parts = (request, *request.extra_runs)
     plugins = [plugin for part in parts for plugin in part.plugins]
     return data_digests(parts, folder) | plugin_digests(plugins)
 
 
 def plugin_digests(plugins: Iterable[str]) -> dict[str, str]:
-    """Return the sha256 of every plugin's file; a module's file is the one that Python would import."""
+    """Return the sha256 of every plugin's file, by the name of the source.
+
+    The file of a module is the one that Python would import. Plugins without a file are left out.
+    """
     files = {plugin: _plugin_file(plugin) for plugin in dict.fromkeys(plugins)}
     return {PLUGIN + name: _digest(file) for name, file in files.items() if file is not None}
 
@@ -45,25 +48,28 @@ def _plugin_file(plugin: str) -> Path | None:
 
 
 def data_digests(parts: Iterable[Request], folder: Path) -> dict[str, str]:
-    """Return the sha256 of every file of records or of token frequencies, by its path."""
+    """Return the sha256 of every file of records or of token frequencies, by the name of the source.
+
+    The name is "data " and the path in the request.
+    """
     named = [path for part in parts for path in (part.data, part.frequencies) if path]
     files = {path: Path(located(path, folder)).expanduser() for path in dict.fromkeys(named)}
     return {DATA + path: _digest(file) for path, file in files.items() if file.is_file()}
 
 
 def is_run(fields: Mapping[str, Any]) -> bool:
-    """Return whether the fields are those of a run.json, and not of a request written by hand."""
+    """Return whether fields come from a run.json rather than from a request written by hand."""
     return {"schema", "worker", "request", "fingerprint"} <= fields.keys()
 
 
 def without_plugins(
     fields: Mapping[str, Any], overrides: Mapping[str, Any], where: Path
 ) -> dict[str, Any]:
-    """Return the fields of a file without the plugins that they name, in any of their parts.
+    """Return the fields of a request's file without the field `plugins`, also in its extra runs.
 
-    A plugin is Python code that runs as the user, and the file may be untrusted: plugins are only
-    loaded if the command line names them. A file that names plugins is refused if the command line names
-    none.
+    A plugin is Python code that runs as the user, and the file may be untrusted: only plugins that the
+    command line names are loaded. A file that names plugins is refused if `overrides`, the fields from the
+    command line, name none.
     """
     lists = [part["plugins"] for part in parts_of(fields) if part.get("plugins")]
     named = [
@@ -84,9 +90,9 @@ def without_plugins(
 def repeated(
     run: Mapping[str, Any], where: Path, overrides: Mapping[str, Any]
 ) -> tuple[dict[str, Any], Path]:
-    """Return the request of a run.json, and the folder in which its paths exist.
+    """Return the fields of the request in a run.json, and the folder to which its paths are relative.
 
-    `overrides` are fields that replace those of the file: data that they replace need not exist.
+    `overrides` replace fields of the file; a file that is replaced need not exist.
     """
     run = require_run(dict(run), where)
     fields = {**without_plugins(run["request"], overrides, where), **overrides}
@@ -94,7 +100,10 @@ def repeated(
 
 
 def folder_of(run: Mapping[str, Any], request: Request, where: Path) -> Path:
-    """Return the folder that has all files of a request unchanged: this one, or where the run was made."""
+    """Return the folder to which a run's paths are relative; refuse files that are missing or changed.
+
+    It is the working directory or, if a path does not exist there, the folder where the run was made.
+    """
     used = {part.data for part in (request, *request.extra_runs)}
     sources = run.get("sources", {})
     digests = {name.removeprefix(DATA): sources[name] for name in sources if name.startswith(DATA)}
@@ -122,10 +131,10 @@ def folder_of(run: Mapping[str, Any], request: Request, where: Path) -> Path:
 
 
 def _models(request: Request, made_in: Path) -> list[str]:
-    """Return the paths of models and adapters; names of embedded models and hub ids are left out.
+    """Return the paths of a request's models and adapters, without names of embedded models and hub ids.
 
-    A spec that looks like a name counts as a path if it was a path where the run was made: `adapted` for
-    `./adapted`.
+    A spec that looks like a name, such as `adapted`, counts as a path if it exists in the folder `made_in`,
+    where the run was made.
     """
     parts = (request, *request.extra_runs)
     specs = [ModelSpec.parse(text) for part in parts for text in part.models]

@@ -1,10 +1,10 @@
-"""The registration of a run: rules, n, stopping rule, controls and settings, as they were before the run.
+"""Write and check the registration of a run: its rules, n, stopping rule, controls and settings.
 
-It is written as `registration.json` into the run's directory before the first shard is computed. Its sha256
-is stored in `run.json` among the run's sources, and in the event of `log.jsonl` that records when it was
-written. The same request and the same code of Floatscope give the same bytes, because it contains no time.
-It can be written earlier (`study --register-only FILE`), deposited where a third party can date it, and
-passed to the run (`--registration FILE`), which must agree with it.
+The registration is written as `registration.json` into the run's directory before the first shard is
+computed. Its sha256 is stored in `run.json` among the run's sources, and in the event of `log.jsonl` that
+records when it was written. It contains no time, so that the same request and the same code of Floatscope
+give the same bytes. A registration can be written earlier (`study --register-only FILE`), deposited where a
+third party can date it, and passed to the run (`--registration FILE`), which must agree with it.
 """
 
 import hashlib
@@ -48,7 +48,7 @@ class _Part(BaseModel):
 
 
 class RegisteredClaim(_Part):
-    """A rule, and the n that is planned for it."""
+    """A registered claim: its rule, and the planned numbers of prompts and questions."""
 
     study: str
     text: str
@@ -68,7 +68,7 @@ class RegisteredClaim(_Part):
 
 
 class RegisteredControls(_Part):
-    """Untrained networks that claims are compared with."""
+    """The registered untrained networks, which claims are compared with."""
 
     number: int
     kind: str
@@ -88,7 +88,7 @@ class RegisteredRun(_Part):
 
 
 class Registration(_Part):
-    """The complete registration file."""
+    """The content of a registration file."""
 
     floatscope: str
     code: str  # sha256 of the source files that decide
@@ -96,14 +96,14 @@ class Registration(_Part):
     runs: dict[str, RegisteredRun]  # "run", then "extra-1" …
 
     def encode(self) -> bytes:
-        """Return the bytes of the file."""
+        """Return the registration as the bytes of its JSON file."""
         fields = self.model_dump(mode="json")
         return (json.dumps(fields, indent=1, ensure_ascii=False, allow_nan=False) + "\n").encode(
             "utf-8", "backslashreplace"
         )
 
     def differences(self, other: "Registration") -> list[str]:
-        """Name every field that differs, except the version and the code."""
+        """Return a line for every field that differs from another registration, except version and code."""
         methods = {"__all__": {"claims": {"__all__": {"method"}}}}
         fields, other_fields = (
             registration.model_dump(
@@ -122,7 +122,7 @@ class Registration(_Part):
 
 @dataclass(frozen=True)
 class Registered:
-    """A registration that was read, with its checksum and the time when it was written ("" if unknown)."""
+    """A registration read from a run: its bytes, its sha256, and when it was written ("" if unknown)."""
 
     registration: Registration
     data: bytes
@@ -131,7 +131,7 @@ class Registered:
 
 
 def registration_of(request: Request) -> Registration:
-    """Create the registration of a request, before the run."""
+    """Create the registration of a request from the rules and the code of this version."""
     parts = {"run": request} | {
         f"extra-{i}": extra for i, extra in enumerate(request.extra_runs, 1)
     }
@@ -143,12 +143,12 @@ def registration_of(request: Request) -> Registration:
 
 @cache
 def code_digest() -> str:
-    """Return the sha256 over paths and bytes of the source files that measure and decide."""
+    """Return the sha256 over paths and bytes of the source files of `measures`, `stats` and `studies`."""
     return digest_sources(Path(__file__).parents[1], _JUDGING)
 
 
 def digest_sources(package: Path, folders: Sequence[str]) -> str:
-    """Return the sha256 over every .py file below these folders, in the order of their paths."""
+    """Return the sha256 over the paths and bytes of all .py files in these folders of a package."""
     files = {
         path.relative_to(package).as_posix(): path
         for folder in folders
@@ -162,7 +162,7 @@ def digest_sources(package: Path, folders: Sequence[str]) -> str:
 
 
 def read_registration(path: Path, request: Request) -> bytes:
-    """Read a registration that was written earlier; refuse one that does not agree with the request."""
+    """Return the bytes of a registration file; refuse a registration that does not agree with the request."""
     try:
         data = read_bytes(path, _LIMIT)
     except (FileNotFoundError, Malformed) as error:
@@ -182,10 +182,10 @@ def read_registration(path: Path, request: Request) -> bytes:
 def registration_for(
     request: Request, directory: Path | str, *, overwrite: bool, registration_path: Path | None
 ) -> bytes | None:
-    """Return the registration to write before the first shard; None if the run was started without one.
+    """Return the bytes of a run's registration; None if the run was started without a registration.
 
-    A run that has stored a shard keeps the registration with which it was started, and cannot get one
-    afterwards.
+    A new run gets the registration in `registration_path` or, by default, that of its request. A run that
+    has stored a shard keeps the registration with which it was started, and cannot get one afterwards.
     """
     earlier = None if registration_path is None else read_registration(registration_path, request)
     run = Run(directory)
@@ -207,10 +207,10 @@ def registration_for(
 
 
 def registered(run: Run) -> Registered | None:
-    """Read a run's registration; None if it was started without one. Refuse a registration that was changed.
+    """Read a run's registration, and refuse one that was changed; None if the run was started without one.
 
-    The log records with which registration the run was started. If run.json has a checksum as well, the
-    file must match both. A damaged run.json is written again and is not consulted.
+    The log records the checksum of the registration with which the run was started. If run.json has a
+    checksum as well, the file must match both. A damaged run.json is ignored, because it is written again.
     """
     noted = _noted(run)
     if noted is None:
@@ -237,7 +237,7 @@ def registered(run: Run) -> Registered | None:
 
 
 def changed_rules(earlier: Registration, request: Request) -> list[str]:
-    """Name the differences between the registered rules and those of this version."""
+    """Return a line for every difference between the registered rules and the rules of this version."""
     registration = registration_of(request)
     lines: list[str] = []
     for name, run in registration.runs.items():
@@ -253,7 +253,7 @@ def changed_rules(earlier: Registration, request: Request) -> list[str]:
 
 
 def changed_code(earlier: Registration) -> str:
-    """Report whether the code differs from the registered code; "" if it is the same."""
+    """Return the notice that the code differs from the registered code; "" if it is the same."""
     code = code_digest()
     if earlier.code == code:
         return ""
@@ -264,7 +264,7 @@ def changed_code(earlier: Registration) -> str:
 
 
 def rules_of(registration: Registration) -> dict[str, dict[str, Any]]:
-    """Return what decides each claim, by number."""
+    """Return the registered fields that decide a claim, and its method, by the claim's number."""
     return {
         number: {**_fields(claim), "method": claim.method}
         for run in registration.runs.values()
@@ -273,13 +273,19 @@ def rules_of(registration: Registration) -> dict[str, dict[str, Any]]:
 
 
 def _fields(claim: RegisteredClaim) -> dict[str, Any]:
-    """Return the fields that decide, except the method; the claim's wording and the planned n do not."""
+    """Return the fields of a claim that decide its verdict, except the method.
+
+    The claim's wording and the planned n do not decide.
+    """
     fields = {"quantity", "delta", "of_layers", "unit", "direction", "untrained", "level"}
     return claim.model_dump(mode="json", include=fields)
 
 
 def _method_differences(before: RegisteredClaim, after: RegisteredClaim, where: str) -> list[str]:
-    """Name the first line in which two methods differ; complete methods are too long to quote."""
+    """Return the number of the first line in which two methods differ, in a message; [] if they are equal.
+
+    Complete methods are too long to quote.
+    """
     if before.method == after.method:
         return []
     pairs = zip_longest(before.method.split("\n"), after.method.split("\n"))
@@ -288,7 +294,7 @@ def _method_differences(before: RegisteredClaim, after: RegisteredClaim, where: 
 
 
 def _noted(run: Run) -> tuple[str, str] | None:
-    """Return the checksum and the time of the last registration recorded in the log."""
+    """Return the checksum and the time of the last registration in the log; None if there is none."""
     last = None
     for event in run.events():
         if event.get("event") == "wrote" and event.get("file") == NAME:
@@ -299,7 +305,7 @@ def _noted(run: Run) -> tuple[str, str] | None:
 
 
 def _pinned(run: Run) -> str | None:
-    """Return the registration's checksum in run.json; None if there is none, or run.json is damaged."""
+    """Return the registration's checksum in run.json; None if it is missing or run.json is damaged."""
     try:
         return run.sources.get(NAME)
     except Unreadable:
@@ -339,7 +345,7 @@ def _claim(rule: Rule, study: Study, request: Request) -> RegisteredClaim:
 
 
 def _planned(study: Study, request: Request) -> dict[str, int]:
-    """Count the prompts that are traced and the questions that are asked for a study's claims."""
+    """Return the planned numbers of traced prompts and of questions for a study's claims, by their names."""
     planned = {"prompts traced": request.limit} if study.measures(request) else {}
     settings = [s for s in study.settings(request) if s.decides] or [*study.settings(request)]
     counts = [questions_of(setting, request) for setting in settings]

@@ -1,6 +1,6 @@
-"""The request of a run: which studies, of which models, on what data. This module only validates.
+"""Define and validate the request of a run: its studies, models, data and settings.
 
-Command-line options, a YAML or TOML file and run.json all have the same fields.
+Command-line options, files (TOML, YAML or JSON) and run.json have the same fields.
 """
 
 import tomllib
@@ -42,9 +42,9 @@ class Request(BaseModel):
         data (str): Name of a task or path of a file of records; "world:nine" by default.
         limit (int): Number of examples that are traced; 24 by default.
         questions (int): Number of questions asked in each setting; 40 by default.
-        gain_questions (int): The same for the settings without and with passages of claim 7; by default
-            `questions`.
-        side_questions (int): The same for settings that decide no claim; by default `questions`.
+        gain_questions (int): Number of questions in the two settings of claim 7, without and with passages;
+            by default `questions`.
+        side_questions (int): Number of questions in settings that decide no claim; by default `questions`.
         asked_as (str): Condition under which questions are asked; "as-is" by default.
         traced_as (str): Condition under which examples are traced; "as-is" by default.
         length (int): Number of masks, or of tokens to generate; 16 by default.
@@ -55,12 +55,13 @@ class Request(BaseModel):
         heads (int): Number of strongest retrieval heads that the study `ablation` removes; by default its
             own choice.
         template (str): "auto" (by default), "plain" or "world".
-        chat (bool): Whether prompts are wrapped in the model's chat template; by default if it has one.
-        controls (int): Number of untrained controls of every model, 0 to 100: permuted weights, as sharp as
-            the trained ones; 5 by default.
+        chat (bool): Whether prompts are wrapped in the model's chat template; by default if the model has
+            a chat template.
+        controls (int): Number of untrained controls of every model, 0 to 100; 5 by default. A control has
+            permuted weights and attention as sharp as the trained model's.
         view (int): Number of examples that the viewer shows; 6 by default.
-        keep_traces (bool): Store the complete traces of those examples in the run's folder `traces`; False
-            by default.
+        keep_traces (bool): Store the complete traces of the examples in the viewer in the run's folder
+            `traces`; False by default.
         shard (int): Number of examples in a shard; 8 by default.
         batch_size (int): Number of questions decoded together; 8 by default.
         batch (int): Number of examples traced together. None (by default) or "auto": as many as fit on a
@@ -70,8 +71,8 @@ class Request(BaseModel):
         device (str): Device of the models, such as "cuda" or "cpu"; by default a GPU if there is one.
         dtype (str): Number format of the weights; "auto" (by default) is bfloat16 on a GPU and float32 on a
             CPU.
-        threads (int): Threads of a model on a CPU, 1 to 1024; 1 by default. It does not depend on the number
-            of workers; measures use the remaining cores.
+        threads (int): Threads of a model on a CPU, 1 to 1024, for any number of workers; 1 by default.
+            Measures use the remaining cores.
         skip_bad (bool): Leave out records that cannot be used and list them; False by default.
         split_alternatives (bool): Accept each part of a gold answer like "a or b" as right too; False by
             default.
@@ -124,23 +125,23 @@ class Request(BaseModel):
     extra_runs: tuple["Request", ...] = ()
 
     def as_json(self) -> dict[str, Any]:
-        """Return the fields as stored in run.json and in the keys of shards."""
+        """Return the fields as JSON values, as stored in run.json and in the keys of shards."""
         return self.model_dump(mode="json", exclude={"extra_runs": {"__all__": {"extra_runs"}}})
 
     @property
     def asks(self) -> Asks:
-        """The kind of text that the records of the data ask for."""
+        """The kind of answer that the data ask for, such as a continuation."""
         return asks(self.data)
 
     @property
     def control_seeds(self) -> tuple[int, ...]:
-        """Seeds of the untrained controls."""
+        """Seeds of the untrained controls: `seed` and the integers after it."""
         return tuple(range(self.seed, self.seed + self.controls))
 
     @model_validator(mode="before")
     @classmethod
     def _inherit(cls, fields: dict[str, Any]) -> dict[str, Any]:
-        """Give an extra run the fields of the main run that it does not set itself."""
+        """Add to each extra run the fields of the main run that the extra run does not set."""
         _, *parts = parts_of(fields)
         inherited = {key: value for key, value in fields.items() if key != "extra_runs"}
         return inherited | (
@@ -157,7 +158,7 @@ class Request(BaseModel):
     @field_validator("models", mode="before")
     @classmethod
     def _specs(cls, value: Any) -> Any:
-        """Turn tables into text, so that a model is one text in shards, messages and commands."""
+        """Return models with tables turned into text, so that shards, messages and commands use one form."""
         if not isinstance(value, list | tuple):
             return value
         try:
@@ -186,7 +187,7 @@ class Request(BaseModel):
 
 
 def parts_of(fields: Mapping[str, Any]) -> tuple[Mapping[str, Any], ...]:
-    """Return the fields of a request and of each extra run in it."""
+    """Return the fields of a request, then the fields of each of its extra runs; refuse malformed ones."""
     parts = fields.get("extra_runs") or ()
     if not isinstance(parts, list | tuple) or not all(isinstance(p, dict) for p in parts):
         raise UsageError(
@@ -204,11 +205,11 @@ def parts_of(fields: Mapping[str, Any]) -> tuple[Mapping[str, Any], ...]:
 
 
 def request_of(fields: dict[str, Any], where: str = "") -> Request:
-    """Validate the fields of a request.
+    """Create a request from its fields, and validate them.
 
     Args:
         fields (dict): The fields of `Request`.
-        where (str): Where they come from, for messages; "" by default.
+        where (str): Name of the file of the fields, for messages; "" by default.
 
     Raises:
         UsageError: If a field is unknown or wrong.
@@ -229,7 +230,7 @@ def request_of(fields: dict[str, Any], where: str = "") -> Request:
 
 
 def _parse_yaml(raw: bytes) -> Any:
-    """Parse YAML without merge keys: nested merges can take unbounded time."""
+    """Parse YAML; refuse merge keys, because nested merges can take unbounded time."""
     import yaml
 
     class Loader(yaml.SafeLoader):

@@ -1,6 +1,6 @@
 """Write the results of a run: a tidy parquet table per measure, the answers, and summary.json.
 
-Only the shards are read, in a fixed order: the same run gives the same bytes.
+Only the shards are read, in a fixed order, so that the same run gives the same bytes.
 """
 
 import io
@@ -16,7 +16,7 @@ from .findings import Findings
 
 
 def write_results(findings: Findings) -> list[Path]:
-    """Write results/*.parquet and summary.json."""
+    """Write results/*.parquet and summary.json into the run's directory; return the paths of the files."""
     folder = findings.run.make_folder("results")
     written = []
     for run in (findings, *findings.extra_runs):
@@ -30,7 +30,7 @@ def write_results(findings: Findings) -> list[Path]:
 
 
 def file_of(findings: Findings, table: str) -> str:
-    """Return the name of a table's file."""
+    """Return the file name of a table; names for an extra run begin with its `file_prefix`."""
     return f"{findings.file_prefix}-{table}.parquet" if findings.label else f"{table}.parquet"
 
 
@@ -41,7 +41,7 @@ def _parquet(table: pd.DataFrame) -> bytes:
 
 
 def finite(value: Any) -> Any:
-    """Replace NaN and infinity by None, because JSON has neither."""
+    """Return a nested value with NaN and infinity replaced by None, because JSON has neither."""
     if isinstance(value, dict):
         return {k: finite(v) for k, v in value.items()}
     if isinstance(value, list | tuple):

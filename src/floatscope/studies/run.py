@@ -1,4 +1,4 @@
-"""Run a request from beginning to end: plan, execute, tables. Callers build the report."""
+"""Run a request from beginning to end: plan, shards, tables. The report is built by the caller."""
 
 import os
 from dataclasses import replace
@@ -27,12 +27,12 @@ def run(
     registration: Path | None = None,
     **options: Any,
 ) -> tuple[Summary, Findings]:
-    """Do the remaining work of a run, then write results/ and summary.json; `options` are those of `execute`.
+    """Compute the missing shards of a run, write results/ and summary.json, and return summary and findings.
 
     Paths of the request are relative to `folder`, by default the working directory. A request that cannot
-    work raises an error before anything is written or any worker starts (`early`). The questions of the
-    run and their rules are registered before its first shard; `registration` is the file of an earlier
-    registration.
+    work raises an error before anything is written or any worker starts (`early`). The claims of the run
+    and their rules are registered before its first shard; `registration` is the file of an earlier
+    registration. `options` are passed to `engine.execute`.
     """
     overwrite = bool(options.get("overwrite"))
     registered = registration_for(request, out, overwrite=overwrite, registration_path=registration)
@@ -52,7 +52,7 @@ def run(
 
 
 def _gpus(request: Request) -> int:
-    """Return how many GPUs the local workers share: 0 on CPUs, or if a GPU is named by number."""
+    """Return how many GPUs the local workers share; 0 on CPUs, or if the request names a GPU by number."""
     devices = {part.device for part in (request, *request.extra_runs)}
     if devices == {"cpu"} or any(":" in (device or "") for device in devices):
         return 0

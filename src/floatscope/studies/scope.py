@@ -17,7 +17,11 @@ GENERAL = (
 
 
 def scope_of(claim: Claim, rule: Rule | None, evidence: Evidence) -> str:
-    """Name the models and the number of prompts: "for pair/mdm, 24 prompts of world:mixed"."""
+    """Return the models, the number of prompts and the data of a claim, as text.
+
+    For example "for pair/mdm, 24 prompts of world:mixed". Without a measured number of prompts, the text is
+    "for pair/mdm, on world:mixed".
+    """
     named = {MDM: evidence.mdm, ARM: evidence.arm}
     models = [named[kind] for kind in (rule.models if rule else (MDM, ARM))]
     names = " and ".join(name for name in models if name) or "no model of this kind"

@@ -1,4 +1,4 @@
-"""Names of what is traced and how questions are asked, for studies, the plan and the worker."""
+"""Define settings, which say how questions are asked, and the names shared by studies, plan and worker."""
 
 from dataclasses import dataclass
 
@@ -16,19 +16,19 @@ TRACES = "traces"  # folder of a run for complete traces, if they are requested
 
 @dataclass(frozen=True)
 class Setting:
-    """One way to ask the questions.
+    """A setting: one way to ask the questions of a run.
 
     Args:
         name (str): Name of the setting.
         condition (str): Condition of the passages; "as-is" by default.
         intervention (str): Intervention while decoding; "" (by default) for none. `{first}` and `{last}` are
             replaced by the first and the last third of the model's layers.
-        sampler (str): Sampler, for diffusion models only; "" (by default) is that of the run.
-        people (str): Whom the questions are about: MAIN (by default, those of the data) or KNOWN (people
+        sampler (str): Sampler, for diffusion models only; "" (by default) is the sampler of the run.
+        people (str): Whom the questions are about: MAIN (by default, the people in the data) or KNOWN (people
             that the embedded pair knows).
-        questions (int): Number of questions; by default that of the run.
-        decides (bool): Whether a claim rests on the setting; False by default. Other settings may have
-            fewer questions (`side_questions`).
+        questions (int): Number of questions; by default the number of the run.
+        decides (bool): Whether a claim is decided on this setting; False by default. Settings on which no
+            claim is decided may have fewer questions (`side_questions`).
         early_stop (bool): Stop at the end token (by default); False reveals every position.
     """
 

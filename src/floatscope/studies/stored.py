@@ -1,8 +1,8 @@
 """Check the metadata in the shards of a study before they are used.
 
-A run may be untrusted, or damaged in ways that its checksums do not show. Missing fields and
-fields of another type are an error that names the shard and the field. Errors in the data themselves
-(shapes, values) appear where they are used, inside `understood`.
+A run may be untrusted, or damaged in ways that its checksums do not show. A missing field, or a field of
+another type, raises an error that names the shard and the field. Wrong shapes or values of the data raise an
+error where they are used, inside the context `understood`.
 """
 
 from contextlib import AbstractContextManager
@@ -22,7 +22,7 @@ class _Stored(BaseModel):
 
 
 class _Packed(_Stored):
-    """A packed array, as `codec.take_arrays` writes it."""
+    """The fields of a packed array, as written by `codec.take_arrays`."""
 
     code: str
     scale: float
@@ -55,7 +55,10 @@ _Scene = create_model(  # type: ignore[call-overload]
 
 
 class _Example(_Stored):
-    """An example of the model, or of its control with this seed; `values` maps measures to datasets."""
+    """An example of a model or, with `control`, of its untrained control with this seed.
+
+    `values` maps the keys of measures to the names of their datasets in the shard.
+    """
 
     id: str
     index: int
@@ -65,7 +68,7 @@ class _Example(_Stored):
 
 
 class _Row(_Stored):
-    """One question and its scores."""
+    """A question with the model's answer and its scores."""
 
     id: str
     question: str
@@ -96,7 +99,7 @@ class _Model(_Stored):
 
 
 class _Meta(_Stored):
-    """The contents of a shard: `examples` of traces and experiments, `rows` and `setting` of questions."""
+    """The metadata of a shard: `examples` of traces or experiments, or `rows` and `setting` of questions."""
 
     model: _Model
     examples: list[_Example] | None = None
@@ -109,7 +112,7 @@ _OF_KIND = {"ask": ("rows", "setting"), "trace": ("examples",), "experiment": ("
 
 
 def read_meta(run: Run, shard: str, kind: str) -> dict[str, Any]:
-    """Read and check the metadata of a shard of this kind."""
+    """Return the metadata of a shard, after checking them for its kind: "trace", "ask" or "experiment"."""
     meta = run.read(shard, ()).meta
     try:
         parsed = _Meta.model_validate(meta)
@@ -130,5 +133,5 @@ def _wrong(run: Run, shard: str, problem: str) -> RunError:
 
 
 def understood(directory: Path) -> AbstractContextManager[None]:
-    """Return a context in which any error is reported as an error of the run's data."""
+    """Return a context that turns any error inside it into a RunError about the data of this run."""
     return foreign(RunError, f"{directory} contains values that its studies cannot use", _COPY)

@@ -1,7 +1,7 @@
-"""A study: a question put to several models, the work that it needs, and the verdicts that it reaches.
+"""Define a study: a question about one or more models, the work that answers it, and its verdicts.
 
-A study names measures (of traces), settings (of questions) and experiments (on a running model). The plan
-does each of them once, however many studies share it. `claims` computes verdicts, `findings` writes
+A study names measures (of traces), settings (for questions) and experiments (on a running model). The plan
+contains each of them once, even if several studies share it. `claims` computes verdicts, `findings` writes
 sentences from numbers, `figures` draws, and `tables` adds tables to those of the measures. Nothing here runs
 a model.
 """
@@ -30,16 +30,16 @@ class Study:
 
     Attributes:
         name: The study's name on the command line.
-        question: The question that it answers, in one sentence.
-        rules: The rules of the claims that it decides, which are registered before a run; () by default.
+        question: The question that the study answers, in one sentence.
+        rules: The rules of the claims that the study decides, registered before a run; () by default.
         method: Definitions and controls, in words and formulas.
         options: Fields of the request that only this study reads; () by default.
-        control: Whether some of its measures are also taken of untrained controls; True by default.
+        control: Whether some of the measures are also computed on untrained controls; True by default.
         shows: Title and alternative text of the figure of each measure; by default every measure has a
             figure.
-        by_name: Whether it runs only if it is named, and not among "all studies"; False by default.
+        by_name: Whether the study runs only if it is named, and not among "all studies"; False by default.
         makes: Names of the tables that `tables` returns; () by default.
-        orders: Whether its section shows the order in which answers were decoded; False by default.
+        orders: Whether the section shows the order in which answers were decoded; False by default.
     """
 
     registry: ClassVar["Registry[Study]"] = STUDIES
@@ -57,11 +57,11 @@ class Study:
 
     @property
     def decides(self) -> tuple[str, ...]:
-        """Numbers of the claims that the study decides."""
+        """Numbers of the claims that the study decides, such as "9a"."""
         return tuple(rule.number for rule in self.rules)
 
     def measures(self, request: Request) -> dict[str, Measure]:
-        """Return the measures of every trace, each under a unique name.
+        """Return the measures to compute on every trace, by a unique name.
 
         Args:
             request (Request): The request of the run.
@@ -69,11 +69,12 @@ class Study:
         return {}
 
     def controlled(self, request: Request) -> tuple[str, ...]:
-        """Return the names of the measures that are also taken of untrained controls.
+        """Return the names of the measures that are also computed on untrained controls.
 
-        Controls do not decode: they read what the trained model has decoded. By default these are the
-        measures of given texts, whose names end in "-same" or "-states". A measure of complete decodings
-        costs a control one forward per step, and is left out unless the study names it.
+        By default these are the measures of given texts, whose names end in "-same" or "-states". Measures
+        of complete decodings cost a control one forward per step, and must be named by the study. Controls
+        read what the trained model has decoded, except for measures with `own_tokens`, for which they
+        decode by themselves.
 
         Args:
             request (Request): The request of the run.
@@ -81,7 +82,7 @@ class Study:
         return tuple(name for name in self.measures(request) if name.endswith((SAME, STATES)))
 
     def domains(self, request: Request) -> tuple[str, ...]:
-        """Return what is traced: questions, and running prose if the study compares the two.
+        """Return the domains to trace: QUESTIONS, and PROSE if the study compares questions with prose.
 
         Args:
             request (Request): The request of the run.
@@ -89,7 +90,7 @@ class Study:
         return (QUESTIONS,)
 
     def settings(self, request: Request) -> Sequence[Setting]:
-        """Return the settings in which questions are asked.
+        """Return the settings in which the study asks questions; () by default.
 
         Args:
             request (Request): The request of the run.
@@ -97,7 +98,7 @@ class Study:
         return ()
 
     def experiments(self, request: Request) -> dict[str, Experiment]:
-        """Return the experiments on every model with the questions of the run, each under a unique name.
+        """Return the experiments to run on every model with the run's questions, by a unique name.
 
         Args:
             request (Request): The request of the run.
@@ -113,7 +114,7 @@ class Study:
         return ()
 
     def findings(self, evidence: Evidence) -> Iterable[str]:
-        """Return a sentence or two per model, written from the numbers.
+        """Return the findings as one or two sentences per model, written from the numbers.
 
         Args:
             evidence (Evidence): What the run measured.
@@ -121,7 +122,7 @@ class Study:
         return ()
 
     def tables(self, evidence: Evidence) -> dict[str, pd.DataFrame]:
-        """Return tables in addition to those of measures and experiments, by the names in `makes`.
+        """Return additional tables, by the names in `makes`; measures and experiments have their own.
 
         Args:
             evidence (Evidence): What the run measured.
@@ -144,6 +145,6 @@ class Study:
 
 
 def by_default(names: Iterable[str] | None = None) -> tuple[str, ...]:
-    """Return the studies that run if none is named, among these names (by default among all)."""
+    """Return the names of the studies that run if the user names none; `names` restricts them."""
     candidates = STUDIES if names is None else names
     return tuple(name for name in candidates if not STUDIES[name].by_name)

@@ -1,15 +1,16 @@
-"""Decide a claim from its one primary quantity θ, by a rule that is written down before any run.
+"""Decide a claim from its primary quantity θ, by a rule that is registered before the run.
 
-- holds: the whole interval is beyond δ, and beyond the same quantity for untrained weights.
+- holds: the whole interval of θ is beyond δ, the smallest effect that matters. Some rules also require it to
+  be beyond θ for untrained weights.
 - refuted: the whole interval is on the other side of δ.
-- undecided: the interval contains δ, or there are fewer than 20 examples; the reason says how many would
-  decide.
-- not testable: a floor, a ceiling or a missing model; the reason says what would make the claim testable.
+- undecided: the interval contains δ, or there are fewer than 20 examples. The reason says how many examples
+  would decide.
+- not testable: a floor, a ceiling or a missing model. The reason says what would make the claim testable.
 
-The interval is wide enough for all claims of a family to be right together in 95 of 100 runs. The number of
-claims is counted from what the registered studies declare. The package has two families: claims of the
-literature on attention, and causal questions. Other quantities are shown beside the primary one and never
-decide. Nothing is measured here.
+The interval is wide enough for all claims of a family to be right together in 95 of 100 runs. The claims of a
+family are counted over all registered studies. The package has two families: claims of the literature on
+attention, and causal questions. Other quantities are shown beside the primary quantity and never decide.
+Nothing is measured here.
 """
 
 import math
@@ -30,16 +31,16 @@ _AROUND_ZERO = (-0.2, -0.1, -0.05, 0.0, 0.05, 0.1, 0.2)  # deltas of a curve if 
 
 
 def claims_together(family: str) -> int:
-    """Count the claims of a family that all registered studies declare, including those of plugins.
+    """Return the number of claims in a family, over all registered studies including plugins; at least 1.
 
-    They are judged together; a rule that no study declares is judged by itself.
+    These claims are judged together. A rule that no study declares is judged by itself.
     """
     declared = {rule for study in STUDIES.values() for rule in study.rules if rule.family == family}
     return max(len(declared), 1)
 
 
 def level_of(family: str) -> float:
-    """Return the level of the deciding intervals of a family.
+    """Return the level of the intervals that decide the claims of a family.
 
     At this level, all claims of the family are right together in 95 of 100 runs.
     """
@@ -48,7 +49,9 @@ def level_of(family: str) -> float:
 
 @dataclass(frozen=True)
 class Rule:
-    """A claim as it is registered before the run: what is measured, in which direction, and how much matters.
+    """A rule that decides a claim: the quantity, the direction and the smallest effect that matters.
+
+    Rules are registered before the run.
 
     Args:
         number (str): Number of the claim, such as "9a".
@@ -56,15 +59,16 @@ class Rule:
         quantity (str): The primary quantity θ, in words.
         delta (float): The smallest effect δ that matters.
         unit (str): Unit of θ and δ, as in `Number`; "" by default.
-        above (bool): The claim says that θ is above δ (by default), or below it.
-        untrained (bool): Whether θ must also be beyond that of untrained weights; False by default.
+        above (bool): Whether the claim says that θ is above δ (True, by default) or below δ.
+        untrained (bool): Whether θ must also be beyond θ for untrained weights; False by default.
         holds (str): The finding in one plain sentence without numbers, if the claim holds; "" by default.
-        refuted (str): The same if the claim is refuted; "" by default.
-        family (str): The claims that it is judged together with; LITERATURE by default.
-        count (bool): Whether θ is a count, which is beyond δ if it is δ or more; False by default.
+        refuted (str): The finding if the claim is refuted, as for `holds`; "" by default.
+        family (str): Family of claims that are judged together; LITERATURE by default.
+        count (bool): Whether θ is a count, for which "beyond δ" means δ or more; False by default.
         models (tuple of str): The models whose prompts θ is computed from; by default MDM and ARM, the first
             diffusion model and the first causal model of the run.
-        of_layers (float): δ is this share of the model's layers if that is more than `delta`; 0 by default.
+        of_layers (float): Share of the model's layers; δ is this number of layers if it is more than
+            `delta`; 0 by default.
     """
 
     number: str
@@ -83,11 +87,11 @@ class Rule:
 
     @property
     def level(self) -> float:
-        """Level of the interval that decides."""
+        """Level of the interval that decides the claim."""
         return level_of(self.family)
 
     def for_layers(self, n: int) -> "Rule":
-        """Return the rule with δ set for a model.
+        """Return the rule with `delta` set to the δ for a model, if δ depends on the number of layers.
 
         Args:
             n (int): The model's number of layers.
@@ -98,7 +102,7 @@ class Rule:
         return replace(self, delta=max(self.delta, share), of_layers=0.0)
 
     def words(self) -> str:
-        """Return the rule as text."""
+        """Return the rule as text: θ, δ, and when the claim holds or is refuted."""
         side, other = ("above", "below") if self.above else ("below", "above")
         theta, level = f"θ = {self.quantity}.", format_value(self.delta, self.unit)
         if self.of_layers:
@@ -129,19 +133,19 @@ def judge(
     variants: tuple[Variant, ...] = (),
     remedy: str = "",
 ) -> Claim:
-    """Decide a claim.
+    """Decide a claim by its rule, and return it with its verdict and numbers.
 
     Args:
-        rule: The rule, as it was written down before the run.
+        rule: The rule, as registered before the run.
         study: Name of the study that the claim belongs to.
-        primary: θ with its interval at the rule's level; None if it could not be measured.
-        control: The same quantity for untrained weights, with its interval.
+        primary: θ with its interval at the rule's level; None if θ could not be measured.
+        control: θ for untrained weights, with its interval.
         bar: Why this run cannot test the claim, and which run could; "" if this run can.
         sentence: What was measured, in words.
         numbers: Further quantities for the page.
         checks: Secondary tests, which never decide.
-        variants: The verdicts under other choices (`vary`).
-        remedy: What would decide the claim if more examples would not.
+        variants: The verdicts under other rules or for other numbers (`vary`).
+        remedy: Advice for an undecided claim, in place of a number of examples.
     """
     verdict, why = outcome(rule, primary, control, bar, remedy=remedy)
     plain = {HOLDS: rule.holds, REFUTED: rule.refuted}.get(verdict, "")
@@ -180,10 +184,10 @@ def outcome(
     plan: bool = True,
     remedy: str = "",
 ) -> tuple[str, str]:
-    """Return the verdict and its reason.
+    """Return the verdict on a claim, and the reason of the verdict; for arguments see `judge`.
 
-    With `plan`, the reason of an undecided claim says how many examples would decide (which takes a moment),
-    or gives the `remedy`.
+    With `plan`, the reason of an undecided claim says how many examples would decide (which takes a moment)
+    or, if given, repeats the `remedy`.
     """
     if bar:
         return NOT_TESTABLE, bar
@@ -229,7 +233,7 @@ def outcome(
 
 
 def power(primary: Number, delta: float) -> str:
-    """Estimate how many examples would decide, by resampling the measured examples."""
+    """Return a sentence on how many examples would decide, estimated by resampling the measured examples."""
     if primary.n is None or primary.sample is None:
         return "More examples may decide."
     n = needed(primary.sample, delta)
@@ -243,14 +247,14 @@ def power(primary: Number, delta: float) -> str:
 def vary(
     label: str, rule: Rule, primary: Number | None, control: Number | None = None, bar: str = ""
 ) -> Variant:
-    """Return the verdict under another choice."""
+    """Return a variant of a claim: its label, and the verdict for another rule or another measured number."""
     return Variant(label, outcome(rule, primary, control, bar, plan=False)[0], primary)
 
 
 def curve_of(
     rule: Rule, primary: Number | None, control: Number | None = None, bar: str = ""
 ) -> Curve | None:
-    """Compute the verdict for a grid of δ, and the two δ at which it changes; None if not testable."""
+    """Return a claim's verdict for a grid of δ, and the two δ at which it changes; None if not testable."""
     deltas: tuple[float, ...] = _AROUND_ZERO
     if rule.delta and rule.unit == "×":  # a lift counts from 1
         deltas = tuple(1 + factor * (rule.delta - 1) for factor in _GRID)
@@ -280,7 +284,7 @@ def curve_of(
 def other_deltas(
     rule: Rule, primary: Number | None, control: Number | None = None, bar: str = ""
 ) -> list[Variant]:
-    """Return the verdicts with half and twice the smallest effect, or with ±0.05 if it is 0."""
+    """Return the variants of a claim with half and with twice its δ, or with δ = ±0.05 if δ is 0."""
     if rule.delta:
         levels = {
             f"δ = {format_value(f * rule.delta, rule.unit)}": f * rule.delta for f in (0.5, 2)
@@ -296,7 +300,7 @@ def other_deltas(
 
 
 def _has_interval(number: Number | None, *, or_none_wide: bool = False) -> bool:
-    """Return whether a number has a finite interval that can decide: the ends of a count may be equal."""
+    """Return whether a number has a finite interval; with `or_none_wide`, its two ends may be equal."""
     if number is None or number.low is None or number.high is None:
         return False
     return (

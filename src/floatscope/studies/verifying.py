@@ -1,8 +1,8 @@
-"""Compute some shards of a finished run again, and compare them with what is stored.
+"""Compute some shards of a finished run again, and compare them with the stored shards.
 
-This tests what a run states about its models, data and versions. On the same kind of machine
-a shard is identical byte for byte. On another machine the last digits of floating-point sums may differ, and
-so may a token at a near-tie.
+This tests what a run states about its models, data and versions. On the same kind of machine a recomputed
+shard is identical byte for byte. On another machine the last digits of floating-point sums may differ, and
+so may a token whose logit is nearly tied with another.
 """
 
 import json
@@ -30,7 +30,7 @@ _ELSEWHERE = ("device", "name")  # of a model: where it ran, and what its place 
 
 @dataclass(frozen=True)
 class ShardCheck:
-    """The comparison of a recomputed shard with the stored one. A difference of NaN means not comparable."""
+    """The comparison of a recomputed shard with the stored shard; `largest` is NaN if they do not match."""
 
     shard: str
     work: str  # trace, ask or control; and the model
@@ -49,7 +49,11 @@ def verify(
     seed: int = 0,
     progress: Callable[[str], None] | None = None,
 ) -> Iterator[ShardCheck]:
-    """Compute `sample` shards again, taking each kind of work in turn; `seed` selects them."""
+    """Recompute `sample` shards of a finished run, and yield the comparison of each with the stored shard.
+
+    Shards are drawn at random with `seed`, from each kind of work and model in turn. `progress` is called
+    with the id of each shard.
+    """
     if sample < 1:
         raise UsageError(f"sample = {sample}", "Verify at least one shard.")
     findings = Findings(Path(directory))
@@ -82,9 +86,9 @@ def _kind(shard: Shard) -> str:
 
 
 def _chosen(shards: list[Shard], sample: int, seed: int) -> list[Shard]:
-    """Draw shards at random from each kind of work in turn; return them in the plan's order.
+    """Draw `sample` shards at random, from each kind of work and model in turn.
 
-    The plan's order loads each model only once.
+    Shards are returned in the plan's order, which loads each model only once.
     """
     by_kind: dict[tuple[str, str], list[Shard]] = defaultdict(list)
     for shard in random.Random(seed).sample(shards, len(shards)):
@@ -132,7 +136,7 @@ def _compare_shard(shard: Shard, stored: Output, recomputed: Output) -> ShardChe
 
 
 def _measured(output: Output) -> dict[str, np.ndarray]:
-    """Return the arrays without scenes, whose integers may change with a last digit."""
+    """Return the arrays of a shard by name, without scenes, whose integers may change with a last digit."""
     return {
         f"{name}/{variable}": array.values
         for name, data in output.data.items()
@@ -142,7 +146,7 @@ def _measured(output: Output) -> dict[str, np.ndarray]:
 
 
 def _stored_metadata(meta: dict[str, Any]) -> dict[str, Any]:
-    """Return the metadata as stored in a file, without the fields that depend on the machine."""
+    """Return metadata as JSON stores them, without the fields that depend on the machine."""
     metadata: dict[str, Any] = json.loads(json.dumps(meta))
     metadata["model"] = {k: v for k, v in metadata["model"].items() if k not in _ELSEWHERE}
     return metadata

@@ -1,4 +1,4 @@
-"""The worker of a study: compute the datasets of a shard. Only this file of the studies runs models."""
+"""Compute the datasets of a run's shards. In `studies`, only this file and `experiments` run models."""
 
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -75,10 +75,11 @@ Measured = tuple[dict[str, Any], Data, list[dict[str, str]]]
 def make(
     request: dict[str, Any], context: dict[str, Any]
 ) -> Callable[[dict[str, Any], Tick], Output]:
-    """Create the worker of a run.
+    """Return the function that computes the output of a shard, given its spec and a heartbeat.
 
-    `context` contains the folder to which paths are relative, the checksums of sources at the start of
-    the run, the run's directory, and the number of workers on this machine.
+    `request` contains the fields of the run's request. `context` contains the folder to which paths are
+    relative, the checksums of sources at the start of the run, the run's directory, and the number of
+    workers on this machine.
     """
     main_request = Request(**request)
     plugins = plugin_digests(main_request.plugins)
@@ -109,13 +110,13 @@ def make(
 
 
 class Sources:
-    """Checksums of what a worker has computed shards from; they must not change between two shards."""
+    """Checksums of the sources of shards (data, plugins, models), which must not change during a run."""
 
     def __init__(self, pinned: Mapping[str, str]) -> None:
         self.pinned = dict(pinned)
 
     def require(self, sources: Mapping[str, str]) -> None:
-        """Refuse sources that have changed since an earlier shard."""
+        """Refuse sources whose checksums have changed since an earlier shard; remember new sources."""
         for name, checksum in sources.items():
             if self.pinned.setdefault(name, checksum) != checksum:
                 raise RunError(
@@ -125,7 +126,7 @@ class Sources:
 
 
 class ShardWorker:
-    """Computes the shards of one run.
+    """A worker that computes the shards of the main run or of an extra run.
 
     Args:
         request: The request of the run.
@@ -172,7 +173,7 @@ class ShardWorker:
         return self.models.get(spec["model"], *where, spec.get("control"))
 
     def model_sources(self, spec: dict[str, Any]) -> dict[str, str]:
-        """Return the checksums of the weights and the settings of a shard's model."""
+        """Return the fingerprints of the weights and the settings of a shard's model, by source name."""
         model, control = self.model(spec), spec.get("control")
         name = f"model {spec['model']}" + ("" if control is None else f", control {control}")
         return {name: model.fingerprint, f"settings of {name}": model.settings_fingerprint}
@@ -236,15 +237,16 @@ class ShardWorker:
         return data, meta
 
     def _viewed(self, spec: dict[str, Any], index: int) -> bool:
-        """Return whether the viewer shows this example."""
+        """Return whether the viewer shows the example with this index in a shard."""
         return bool(spec["domain"] == QUESTIONS and index < self.request.view)
 
     def _pair_measures(
         self, model: Model, trace: Trace, spec: dict[str, Any], index: int, seed: int | None = None
     ) -> list[Reading]:
-        """Pair each measure with the trace that it reads: the decoding, or forwards over given texts.
+        """Return each measure with the trace that it reads: the decoding, or forwards over given texts.
 
-        `seed` is that of the untrained control that reads the canvases of the trained model's decoding.
+        With `seed`, `model` is the untrained control with this seed, which reads the canvases of the trained
+        model's decoding. Measures with `own_tokens` read a decoding of the control itself.
         """
         measures = self.by_domain[spec["domain"]] if seed is None else self.controlled
         by_state: dict[str, list[tuple[str, Measure]]] = {}
@@ -274,7 +276,10 @@ class ShardWorker:
         shown: Trace | None = None,
         spec: dict[str, Any] | None = None,
     ) -> Measured:
-        """Compute an example's values, and its scenes for the viewer. This uses no model."""
+        """Return an example's metadata, its datasets (values and scenes), and notes on what was left out.
+
+        Scenes are made if a trace is given in `shown`. No model is used, so that threads can run this.
+        """
         index, data = example["index"], Data()
         place = f"{index}/control-{example['control']}" if "control" in example else f"{index}"
         values = {key: f"{place}/{key}" for key, _, _ in readings}
@@ -309,7 +314,7 @@ class ShardWorker:
 
     @contextmanager
     def _untrained(self, name: str, seed: int, masked: bool) -> Iterator[None]:
-        """Make the permuted model as sharp as the trained one, inside the block.
+        """Return a context in which a model's untrained control is as sharp as the trained model.
 
         With `masked`, sharpness is compared on the masked rows of unfinished texts if the model has such
         rows; otherwise on all rows of complete texts.
@@ -325,7 +330,10 @@ class ShardWorker:
             yield
 
     def _whole_texts(self, model: Model) -> tuple[Int[Tensor, "n size"], None]:
-        """Return the first prompts of the run with their gold answers, cut to one length."""
+        """Return the token ids of the first prompts of the run with their gold answers, cut to one length.
+
+        The second value, the rows to compare, is None: all rows.
+        """
         texts = [[*prompt, *gold] for prompt, gold in self._calibration(model)]
         size = min(map(len, texts))
         return torch.tensor([text[-size:] for text in texts]), None
@@ -333,7 +341,10 @@ class ShardWorker:
     def _unfinished_texts(
         self, model: Model
     ) -> tuple[Int[Tensor, "n size"], Bool[Tensor, "n size"]]:
-        """Return texts with 0, ¼, ½ and ¾ of the answer revealed, and the rows that predict its masks."""
+        """Return texts with 0, ¼, ½ and ¾ of the gold answer revealed, and a mask of the rows to compare.
+
+        The rows to compare are the rows that predict masked positions.
+        """
         length, texts = self.request.length, []
         for prompt, gold in self._calibration(model):
             for share in REVEALED:
@@ -346,7 +357,7 @@ class ShardWorker:
         return ids, rows
 
     def _calibration(self, model: Model) -> Iterator[tuple[Sequence[int], Sequence[int]]]:
-        """Yield the ids of the first prompts of the run, and of their gold answers."""
+        """Yield the token ids of each of the run's first prompts, and of its gold answer."""
         for index in range(min(_CALIBRATION, len(self.records))):
             _, prompt = self._prompt(QUESTIONS, index, model)
             answer = model.encode(Prompt.plain(self._gold(QUESTIONS, index), chat=False)).ids
@@ -361,10 +372,13 @@ class ShardWorker:
         index: int,
         keep: Collection[str],
     ) -> Trace:
-        """Trace forwards over given texts.
+        """Return the trace of a model's forwards over the texts that `state` names.
 
-        They are the finished text, states of the decoding, a text that all models read, all canvases of
-        another model's decoding, or those of the model's own decoding.
+        - FINISHED: the finished text of `trace`
+        - STATES: states of the decoding in `trace`
+        - "": all canvases of the decoding in `trace`; a causal or block model decodes by itself instead
+        - "own decoding": a decoding of the model itself
+        - SAME: the prompt with its gold answer, the same text for all models
         """
         if state == FINISHED:
             return model.read(trace, keep=keep)
@@ -380,7 +394,10 @@ class ShardWorker:
         return model.read(prompt, answer=self._gold(domain, index), keep=keep)
 
     def _gold(self, domain: str, index: int) -> str:
-        """Return the answer that all models read, with at most as many words as they would decode tokens."""
+        """Return the gold answer that all models read, cut to as many words as models decode tokens.
+
+        Prose has no gold answer, and gives "".
+        """
         if domain == PROSE:
             return ""
         record = self._records()[index]
@@ -391,7 +408,10 @@ class ShardWorker:
     def _batches(
         self, model: Model, spec: dict[str, Any], left_out: list[dict[str, str]]
     ) -> Iterator[list[tuple[int, str, Trace]]]:
-        """Yield index, id and trace of the examples that can be traced, a batch at a time."""
+        """Trace a shard's examples; yield each batch as a list of (index, id, trace).
+
+        Examples that cannot be traced are added to `left_out`.
+        """
         prompts: dict[int, tuple[str, Encoded]] = {}
         for index in range(spec["start"], spec["stop"]):
             if spec["domain"] == QUESTIONS and index in self.repeats:
@@ -420,7 +440,7 @@ class ShardWorker:
     def _traced(
         self, model: Model, sampler: AnySampler, keep: frozenset[str], batch: list[Encoded]
     ) -> list[Trace]:
-        """Trace a batch. If no statistic is kept, only the canvases are computed."""
+        """Return the traces of a batch of prompts, with the statistics in `keep`; if empty, only canvases."""
         least: dict[str, Any] = {"keep": ("mass",), "layers": [0], "heads": [0]}
         options = {"keep": keep} if keep else least
         with _replayed(model):  # the batch before is measured meanwhile
@@ -428,7 +448,7 @@ class ShardWorker:
         return traces if keep else [_canvases(trace) for trace in traces]
 
     def _needed_statistics(self, spec: dict[str, Any], viewed: bool) -> frozenset[str]:
-        """Return the statistics that a trace keeps: those that the measures and the viewer need."""
+        """Return the names of the statistics that measures, and the viewer if `viewed`, need from a trace."""
         measures = self.by_domain[spec["domain"]]
         keep = keep_for(measure for key, measure in measures.items() if not _state_of(key))
         if viewed:
@@ -436,7 +456,10 @@ class ShardWorker:
         return keep
 
     def _batching(self, model: Model, spec: dict[str, Any], viewed: bool) -> Batching:
-        """Return the batching of such traces, which stores their memory use in all shards so far."""
+        """Return the batching for a shard's model and domain, and for traces with or without viewer data.
+
+        It stores the memory use of such traces in the shards so far.
+        """
         kind = spec["model"], spec["domain"], viewed
         if kind not in self._batchings:
             batchings = (
@@ -447,7 +470,7 @@ class ShardWorker:
         return self._batchings[kind]
 
     def _fitting(self, model: Model, prompt: Prompt) -> Encoded:
-        """Encode a prompt, and refuse at once what `trace` would refuse for the whole batch."""
+        """Encode a prompt; refuse one too long for the model, for which `trace` would refuse the batch."""
         encoded = model.encode(prompt)
         check_fits(model, len(encoded.ids), self.sampler(model).length)
         return encoded
@@ -506,7 +529,7 @@ class ShardWorker:
     def experiment_context(
         self, model: Model, trained: bool, alive: Callable[[], None]
     ) -> ExperimentContext:
-        """Return the context of an experiment; refuse data with too few questions."""
+        """Create the context of an experiment on a model; refuse data with too few questions."""
         request = self.request
         if len(self.records) < request.questions + (reserved := held_out(request)):
             raise too_few(request, self.records, reserved=reserved)
@@ -590,11 +613,11 @@ class ShardWorker:
         return ask(asking, everyone[spec["start"] : spec["stop"]])
 
     def pool_of(self, setting: Setting, everyone: tuple[Record, ...]) -> Pool:
-        """Return the records from which distractors are drawn."""
+        """Return the pool of records from which distractors of a setting are drawn."""
         return self.pool if setting.people != KNOWN else Pool(everyone)
 
     def people(self, setting: Setting) -> tuple[Record, ...]:
-        """Return the records of a setting."""
+        """Return the records that a setting asks: those of the data, or questions about known people."""
         if setting.people != KNOWN:
             return self.records
         level = self.request.data.partition(":")[2]
@@ -603,7 +626,10 @@ class ShardWorker:
         )
 
     def sampler(self, model: ModelFacts, setting: Setting | None = None) -> Any:
-        """Return the sampler of a setting for a model; None if the setting does not apply to the model."""
+        """Return the sampler for a model in a setting (by default: in traces); None if it does not apply.
+
+        A setting with a sampler of its own does not apply to causal models.
+        """
         request = self.request
         name = setting.sampler if setting and setting.sampler else request.sampler
         common = {"length": request.length, "seed": request.seed}
@@ -621,7 +647,7 @@ class ShardWorker:
         return self._located(chosen)
 
     def _located(self, sampler: AnySampler) -> AnySampler:
-        """Find the files that a sampler reads (token frequencies) in the run's folder."""
+        """Return a sampler whose files, such as token frequencies, are located in the run's folder."""
         settings = {field.name: getattr(sampler, field.name) for field in fields(sampler)}
         texts = {k: str(v) for k, v in settings.items() if isinstance(v, str | Path) and str(v)}
         paths = {k: located(text, self.folder) for k, text in texts.items()}
@@ -631,7 +657,7 @@ class ShardWorker:
 
 @contextmanager
 def _replayed(model: Model) -> Iterator[None]:
-    """Record and replay a decoding's forwards on a GPU, so that they do not wait for other threads."""
+    """Return a context in which forwards are recorded and replayed on a GPU, without waiting for threads."""
     before = model.graphs
     model.graphs = before and "always"
     try:
@@ -641,18 +667,18 @@ def _replayed(model: Model) -> Iterator[None]:
 
 
 def _state_of(key: str) -> str:
-    """Return the ending of a measure's name that marks given texts; "" if the measure reads the decoding."""
+    """Return the ending of a measure's key that names given texts; "" if the measure reads the decoding."""
     return next((state for state in (FINISHED, SAME, STATES) if key.endswith(state)), "")
 
 
 def _canvases(trace: Trace) -> Trace:
-    """Return a trace without the statistics of layers."""
+    """Return a trace with only its canvases, tokens and decisions: without statistics by layer."""
     large = [name for name, array in trace.data.data_vars.items() if "layer" in array.dims]
     return Trace(trace.data.drop_vars(large))
 
 
 def about(model: Model) -> dict[str, Any]:
-    """Return the facts about a model that a shard stores."""
+    """Return the facts about a model that every shard stores, such as name, size and fingerprint."""
     names = (
         "family",
         "direction",
@@ -667,16 +693,16 @@ def about(model: Model) -> dict[str, Any]:
 
 
 def _prose(record: Record, index: int) -> Prompt:
-    """Return running English of about the length of the record's prompt, as a second domain."""
+    """Return a prompt of running English, about as long in characters as a record's question and passages."""
     length = len(record.question) + sum(len(p.text) for p in record.passages)
     return Prompt.plain(prose(index, length), chat=False)
 
 
 def _repeats(records: Sequence[Record]) -> dict[int, str]:
-    """Find records about the same paragraph or person as an earlier one, with the reason to leave them out.
+    """Return, by index, why a record about the same paragraph or person as an earlier record is left out.
 
-    They are asked (intervals of answers take clusters into account), but neither traced nor used in
-    experiments.
+    Such records are asked, because intervals of answers take clusters into account. They are neither traced
+    nor used in experiments.
     """
     first: dict[str, str] = {}
     repeats = {}

@@ -1,4 +1,4 @@
-"""Experiments, one file each: changes to a running model, question by question.
+"""Experiments, one file each, which change a running model for one question after another.
 
-A measure reads a trace. An experiment removes or inserts something and runs the model again.
+A measure reads a trace. An experiment removes heads or replaces residuals, and runs the model again.
 """

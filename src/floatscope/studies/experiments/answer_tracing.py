@@ -1,10 +1,9 @@
 """Trace where and when the answer enters, by patching a corrupted run with the residual of a clean run.
 
-Both runs read the same prompt, except that in the corrupted one the answer in the passages is replaced by
-another of the same length. Both follow the order in which the clean prompt is decoded, with the same tokens
-on the canvas. At each step the gold answer's tokens that the step reveals are scored. The scores of the
-steps are separate, and add up to the answer's log-probability in that order. The effect of patching is
-reported as a share of the gap between the two runs.
+Both runs read the same prompt, except that the corrupted run has another answer of the same length in its
+passages. Both follow the order in which the clean prompt is decoded, with the same tokens on the canvas. Each
+step scores the tokens of the gold answer that it reveals. The scores of all steps add up to the answer's
+log-probability in this order. The effect of patching is reported as a share of the gap between the two runs.
 """
 
 import re
@@ -33,19 +32,19 @@ LAYERS = 12  # most layers that are patched, evenly over the depth
 
 @dataclass(frozen=True)
 class AnswerTracing(Experiment):
-    """The gold answer's log-probability that patching the residual restores, in nats.
+    """Measure how much of the gold answer's log-probability patching the residual restores, in nats.
 
     - `restored` (step, layer, group): effect of inserting the clean run's residual into the corrupted run,
       at the input of one layer, at the positions of one group, at one step
     - `gap` (step): log-probability in the clean run − in the corrupted run
-    - `direct`: the part of the gap that remains if the clean run's other positions are held at their
-      corrupted values in all layers, so that the answer can only pass directly from its tokens in the
-      passage to the rows that write it; over all steps
+    - `direct`: the part of the gap, over all steps, that remains if the answer can only pass directly from
+      its tokens in the passage to the rows that write it: all other positions of the clean run are held at
+      their corrupted values in all layers
     - `log_p`: log-probability of the gold answer in the clean run, per token
-    - `tokens`: number of its tokens
+    - `tokens`: number of tokens of the gold answer
 
-    For untrained weights only the gap is measured: it is almost zero, and its parts are not measured.
-    A step that reveals no token of the answer is left out. The steps of a causal model are its tokens.
+    For untrained weights the gap is almost zero, and `restored` and `direct` are not measured. A step that
+    reveals no token of the answer has the value 0. In a causal model, each token of the answer is a step.
     """
 
     units: ClassVar[dict[str, str]] = {
@@ -95,7 +94,11 @@ class AnswerTracing(Experiment):
         return xr.Dataset(values, coords)
 
     def _pair(self, context: ExperimentContext, index: int) -> tuple[Encoded, Encoded, list[int]]:
-        """Return the prompt, the prompt with another answer in its passages, and the gold answer's tokens."""
+        """Return the clean prompt, the corrupted prompt, and the token ids of the gold answer.
+
+        The corrupted prompt has another question's answer of as many tokens in its passages. Raise `Unusable`
+        if there is no such answer, or if the gold passage does not contain the answer literally.
+        """
         record = context.record(index)
         if record.gold is None:
             raise Unusable("it marks no gold passage")
@@ -123,7 +126,7 @@ class AnswerTracing(Experiment):
         revealed: dict[int, int],
         swaps: "Sequence[Swap]",
     ) -> np.ndarray:
-        """Return ln p of the tokens revealed at this step: clean run, corrupted run, and each swap."""
+        """Return ln p of the tokens revealed at a step: in clean run, corrupted run, and each swap."""
         import torch
 
         from ...decode.score import log_p
@@ -140,7 +143,7 @@ class AnswerTracing(Experiment):
         return scores
 
     def plot(self, result: Result) -> Figure:
-        """Draw the shares of the gap that one patch restores: by layer and group, and by step and layer."""
+        """Draw the share of the gap that one patch restores: by layer and group, and by step and layer."""
         data = shares(result)
         style: Any = {"cmap": "PuOr_r", "vmin": -1, "vmax": 1, "aspect": "auto"}
         with panels(1, 3, width=2.9, height=2.5) as (figure, axes):
@@ -162,12 +165,12 @@ class AnswerTracing(Experiment):
 
 
 def shares(result: Result) -> xr.DataArray:
-    """Divide the effect of each patch by the total gap, both summed over questions: (step, layer, group)."""
+    """Return each patch's share of the total gap, (step, layer, group); both are means over questions."""
     return result["restored"] / float(result["gap"].sum())
 
 
 def corrupted(record: Record, right: str, wrong: str) -> Record:
-    """Replace the answer by another one wherever the passages contain it as separate words."""
+    """Return a record with the answer `right` replaced by `wrong` wherever passages contain it as words."""
     pattern = re.compile(rf"(?<!\w){re.escape(right)}(?!\w)")
     passages = (
         replace(passage, text=pattern.sub(lambda _: wrong, passage.text))
@@ -177,7 +180,14 @@ def corrupted(record: Record, right: str, wrong: str) -> Record:
 
 
 def grouped(right: Encoded, wrong: Encoded, answer: int, shift: int) -> dict[str, tuple[int, ...]]:
-    """Assign every position of prompt and answer to one group; the span is where the two prompts differ."""
+    """Return the positions of prompt and answer by group; group SPAN is where the two prompts differ.
+
+    Args:
+        right: The clean prompt.
+        wrong: The corrupted prompt.
+        answer: Number of positions after the prompt.
+        shift: Number of positions by which the row that predicts a position lies before it: 0 or 1.
+    """
     start = len(right.ids)
     groups: dict[str, list[int]] = {name: [] for name in GROUPS}
     for position, (right_id, wrong_id, region) in enumerate(
@@ -201,11 +211,11 @@ def grouped(right: Encoded, wrong: Encoded, answer: int, shift: int) -> dict[str
 def _states(
     context: ExperimentContext, prompt: Encoded, answer: list[int]
 ) -> list[tuple[int, list[int], dict[int, int]]]:
-    """Return each step that reveals part of the answer: the text after the prompt, and the tokens by place.
+    """Return the steps that reveal gold tokens: index, canvas after the prompt, revealed tokens by place.
 
     Steps are in the order in which the prompt is decoded. The gold answer stands where the decoding wrote
-    it, or at the beginning; other places have the decoded tokens. A place that the decoding left masked
-    is revealed at the last step. The steps of a causal model are its tokens.
+    it, or at the beginning; other places have the decoded tokens. A place that the decoding left masked is
+    revealed at the last step. In a causal model, each token of the answer is a step.
     """
     model = context.model
     if model.mask_id is None:

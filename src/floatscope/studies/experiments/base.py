@@ -1,9 +1,9 @@
-"""Base class of experiments, whose fields are their configuration: from a model and questions to a result.
+"""Base class of experiments: dataclasses whose fields are their configuration.
 
 A worker creates an `ExperimentContext` for a model, calls `prepare` once, and then calls `ask` for one
-question after another. Each call returns labelled values, like those of a measure of a trace, for the same
-tables and figures. Importing this module does not import torch; code that runs a model is imported where it
-runs.
+question after another. `ask` returns a labelled dataset, as a measure of a trace does, so that the same code
+writes tables and figures. Importing this module does not import torch; code that runs a model is imported
+in the functions that run it.
 """
 
 from collections.abc import Callable
@@ -31,7 +31,7 @@ Tick = Callable[[], None]  # a heartbeat
 
 
 class Unusable(UsageError):
-    """The error if a question cannot be used: it is left out and listed with the reason."""
+    """The error for a question that cannot be used, which is left out and listed with the reason."""
 
     def __init__(self, why: str) -> None:
         super().__init__(why, "It is left out.")
@@ -39,7 +39,7 @@ class Unusable(UsageError):
 
 @dataclass(frozen=True, eq=False)
 class ExperimentContext:
-    """A model (trained, or an untrained control), the questions to ask, and how to decode."""
+    """The context of an experiment: a trained model or untrained control, its questions and its sampler."""
 
     model: "Model"
     sampler: "AnySampler"
@@ -54,7 +54,7 @@ class ExperimentContext:
     tick: Tick = lambda: None
 
     def record(self, index: int) -> Record:
-        """Return a record under the run's condition."""
+        """Return the record of a question, with the run's condition applied to its passages."""
         return self.condition.apply(self.records[index], self.pool)
 
     def encoded(self, record: Record) -> Encoded:
@@ -74,11 +74,11 @@ class ExperimentContext:
 
     @cached_property
     def length(self) -> int:
-        """Number of masks of an answer."""
+        """Number of masks in which an answer is decoded, or of tokens that a causal model generates."""
         return self.sampler.length
 
     def masked(self, index: int, prompt: Encoded | None = None) -> MaskedAnswer:
-        """Return the gold answer before its first step, as this model would write it."""
+        """Return a question's gold answer behind its prompt, masked, spelled as the model finds likelier."""
         record = self.records[index]
         encoded = self.prompt(index) if prompt is None else prompt
         answer = MaskedAnswer.spelled(self.model, encoded, record.answers[0], self.length)
@@ -89,12 +89,12 @@ class ExperimentContext:
 
 @dataclass(frozen=True)
 class Experiment(Measure):
-    """Base class of experiments, which change a running model or what it reads."""
+    """Base class of experiments, which change a running model or its input."""
 
     choice_questions: ClassVar[int] = 0  # more questions, on which `prepare` chooses
 
     def prepare(self, context: ExperimentContext) -> Any:
-        """Compute the values shared by all questions of a model; they may contain tensors, but no model."""
+        """Return the values that all questions of a model share; they may contain tensors, but no model."""
         return None
 
     def ask(self, context: ExperimentContext, index: int, prepared: Any) -> xr.Dataset:

@@ -1,10 +1,10 @@
 """Measure what the answer loses without each head, and without the strongest retrieval heads.
 
-The loss is that of the gold answer's log-probability per token, in one forward with the whole answer masked
-(in a causal model: each token after the previous ones). Many heads share a forward
-(`interventions/branching.py`). Retrieval heads are chosen by their evidence attention on other questions
-than those on which they are removed. They are compared with as many other heads that write as much into the
-residual, because heads with a large output cost much whatever they attend to.
+The loss is the decrease of the gold answer's log-probability per token, in one forward with the whole answer
+masked (in a causal model: each token given the tokens before it). Many heads share a forward
+(`interventions/branching.py`). Retrieval heads are chosen by their evidence attention on questions on which
+no head is removed. They are compared with as many other heads of similar output norm, because removing a
+head with a large output costs much, whatever the head attends to.
 """
 
 import json
@@ -37,14 +37,14 @@ _TOGETHER = 64  # most heads in a forward, and between two reports of progress
 
 @dataclass(frozen=True)
 class HeadAblation(Experiment):
-    """Log-probability of the gold answer lost without each head, and without the retrieval heads.
+    """Measure the log-probability that the gold answer loses without each head, and without retrieval heads.
 
-    - `loss` (layer, head): nats per token lost if this head's output is set to zero; for a trained model
-      only, on the first `ranked` questions (all by default), because it takes most of the time and decides
-      no claim
-    - `chosen` (choice): nats per token lost without the strongest retrieval heads together
-    - `matched` (choice, draw): the same without as many other heads of similar output norm. There are up to
-      `draws` sets without a common head: 8 for 10 of 96 heads
+    - `loss` (layer, head): nats per token lost if the output of a head is set to zero. It is measured on
+      trained models only, on the first `ranked` questions, because it takes most of the time and decides no
+      claim
+    - `chosen` (choice): nats per token lost if the strongest retrieval heads are removed together
+    - `matched` (choice, draw): nats per token lost if as many other heads of similar output norm are removed.
+      There are up to `draws` sets of such heads, and no head is in two sets: 8 sets for 10 of 96 heads
     - `log_p`: log-probability of the gold answer with all heads, per token
 
     Args:
@@ -131,7 +131,10 @@ class HeadAblation(Experiment):
         sets: Sequence[Heads],
         means: Any = None,
     ) -> tuple[Float[np.ndarray, " n"], float]:
-        """Return the nats per token lost without each set, and the log-probability with all heads."""
+        """Return the nats per token lost without each set of heads, and ln p per token with all heads.
+
+        With `means`, the outputs of the heads are set to these means instead of to zero.
+        """
         from ...interventions.branching import ablated_each
 
         to: dict[str, Any] = {} if means is None else {"to": "mean", "reference": means}
@@ -146,7 +149,7 @@ class HeadAblation(Experiment):
         return np.array(losses), float(clean)
 
     def summarise(self, examples: Sequence[xr.Dataset], model: str) -> Result:
-        """Combine the questions, and test each head."""
+        """Return the result over all questions, with p and q of each head's loss."""
         result = super().summarise(examples, model)
         if "loss" in result.data:
             p = paired_p(result.examples["loss"].transpose("example", "layer", "head").values)
@@ -192,7 +195,7 @@ class _Prepared:
 
 
 def strongest(score: Float[np.ndarray, "l h"], size: int) -> Heads:
-    """Return the `size` heads with the highest scores."""
+    """Return the `size` heads with the highest scores as (layer, head), the highest first."""
     order = np.argsort(-np.nan_to_num(score, nan=-1.0), axis=None, kind="stable")[:size]
     places = (np.unravel_index(place, score.shape) for place in order)
     return tuple((int(layer), int(head)) for layer, head in places)
@@ -208,14 +211,14 @@ def matched_sets(
     """Draw sets of other heads whose output norms are near those of the chosen heads.
 
     In each round every chosen head, in random order, takes the free head with the nearest norm. The heads
-    taken for each chosen head are then distributed over the sets at random. No head is in two sets: sets
-    with common heads differ less from each other than the chosen heads would differ from them.
+    taken for each chosen head are then distributed over the sets at random. No head is in two sets, because
+    sets with common heads would differ less from each other than from the chosen heads.
 
     Args:
         chosen: The heads to match.
         norm: Output norm of every head.
         retrieval: Heads that no set may contain.
-        max_sets: Number of sets, if there are enough heads; otherwise as many as the heads allow.
+        max_sets: Largest number of sets; there are fewer if the model has too few heads.
         rng: Random generator.
     """
     places = ((int(layer), int(head)) for layer, head in np.ndindex(*norm.shape))
@@ -237,20 +240,21 @@ def _mean(norm: Float[np.ndarray, "l h"], heads: Heads) -> float:
 
 
 def heads_of(result: Result, choice: str = EVIDENCE) -> list[tuple[int, int]]:
-    """Return the heads that were chosen, strongest first."""
+    """Return the heads that were chosen for removal as (layer, head), strongest first."""
     return [(int(layer), int(head)) for layer, head in json.loads(result.data.attrs[choice])]
 
 
 def norms_of(result: Result, choice: str = EVIDENCE) -> tuple[float, float]:
-    """Return the mean output norm of the chosen heads, and that of the matched heads."""
+    """Return the mean output norm of the chosen heads, and the mean output norm of the matched heads."""
     chosen_norm, *matched_norms = json.loads(result.data.attrs[NORMS])[choice]
     return chosen_norm, float(np.mean(matched_norms))
 
 
 def paired_p(loss: Float[np.ndarray, "n l h"]) -> Float[np.ndarray, "l h"]:
-    """Test for each head whether its loss differs from zero: Wilcoxon's signed-rank test over questions.
+    """Return each head's p-value of a loss other than zero: Wilcoxon's signed-rank test over questions.
 
-    Losses are skewed, and a single question must not make a head stand out. If nothing is lost, p = 1.
+    The test uses ranks because losses are skewed, and a single question must not make a head stand out. If
+    all losses of a head are zero, p = 1.
     """
     from scipy import stats
 

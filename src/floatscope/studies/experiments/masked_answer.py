@@ -1,8 +1,8 @@
-"""The gold answer before its first step: a canvas, the rows that predict it, and its log-probability.
+"""Score a gold answer in one forward: the canvas, the rows that predict the answer, its log-probability.
 
-For a diffusion model the whole answer is masked, with as many masks as would be decoded. A causal model
-reads the answer token by token, and each row predicts the next one. Whether an answer begins with a space
-depends on the model: the variant that the unchanged model finds more likely is used.
+For a diffusion model the whole answer is masked, with as many masks as are decoded. A causal model reads the
+answer itself, and each row predicts the next token. Whether an answer begins with a space depends on the
+model: the spelling that is more likely under the unchanged model is used.
 """
 
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class MaskedAnswer:
-    """The input of one forward, and the rows and tokens to read."""
+    """A gold answer to score: the input of a forward, the rows that predict the answer, and its token ids."""
 
     canvas: tuple[int, ...]
     rows: tuple[int, ...]
@@ -41,7 +41,7 @@ class MaskedAnswer:
     def spelled(
         cls, model: "Model", prompt: Encoded, text: str, length: int
     ) -> "MaskedAnswer | None":
-        """Encode the text with or without a leading space, whichever is more likely; None if neither fits."""
+        """Encode an answer with or without a leading space, whichever is likelier; None if neither fits."""
         from ...interventions.branching import ablated_each
 
         assert model.tokenizer is not None  # prompts are text
@@ -61,7 +61,12 @@ class MaskedAnswer:
         return max(candidates, key=likely)
 
     def per_token(self, model: "Model", logits: "Tensor") -> Float[np.ndarray, " n"]:
-        """Return ln p of the answer per token, in nats, for each of n logits (n, r, v)."""
+        """Return the mean ln p of the answer's tokens, in nats, for each of n forwards.
+
+        Args:
+            model: The model that computed the logits.
+            logits: Logits of n forwards at the answer's rows, (n, row, vocabulary).
+        """
         import torch
 
         from ...decode.score import log_p

@@ -1,4 +1,4 @@
-"""All studies: one file and one line here for each, in the order in which lists and pages show them."""
+"""The package's studies: one file and one line here each, in the order of lists and pages."""
 
 from typing import TYPE_CHECKING
 

@@ -166,7 +166,10 @@ other choices: heads by strict copy score; outputs set to their mean over the ot
 
 
 def ranking(result: Result) -> pd.DataFrame:
-    """List every head, the most needed first: its loss with interval, p and q."""
+    """Return a table of all heads, largest loss first: loss with interval (nats per token), p and q.
+
+    The column `retrieval` says whether a head is one of the chosen retrieval heads.
+    """
     data = result.data
     layers, heads = np.meshgrid(data["layer"].values, data["head"].values, indexing="ij")
     columns = {"layer": layers.ravel(), "head": heads.ravel()}
@@ -188,10 +191,10 @@ def ranking(result: Result) -> pd.DataFrame:
 def _losses(
     result: Result | None, choice: str, unit: str = "points"
 ) -> tuple[dict[str, float], list[dict[str, float]]]:
-    """Return the loss by question: without the chosen heads, and without each set of matched heads.
+    """Return the losses by question: without the chosen heads, and without each set of matched heads.
 
-    In points it is 1 − the probability of a token of the answer without these heads; in nats it is the loss
-    in logarithm.
+    In points, a loss is 1 − the probability of a token of the answer without the heads. In nats, it is the
+    decrease of the log-probability. {} and [] if no heads were chosen in this way.
     """
     if result is None or choice not in result.examples["choice"].values:
         return {}, []
@@ -205,9 +208,9 @@ def _losses(
 
 
 def _beyond(result: Result | None, choice: str, label: str, unit: str = "points") -> Number | None:
-    """Return the loss without the chosen heads minus that without matched heads.
+    """Return the loss without the chosen heads − the loss without matched heads, mean over questions.
 
-    The chosen heads count as one more set of the matched kind.
+    In the interval, the chosen heads count as one further draw from sets like the matched sets.
     """
     chosen, matched = _losses(result, choice, unit)
     bounds = SHARES if unit == "points" else None
@@ -217,7 +220,10 @@ def _beyond(result: Result | None, choice: str, label: str, unit: str = "points"
 
 
 def _untrained(controls: Sequence[Result], choice: str, unit: str = "points") -> Number | None:
-    """Return the difference for one further untrained network, estimated from several controls."""
+    """Return loss without chosen heads − without matched heads for untrained networks.
+
+    The interval is for one further untrained network, estimated from `controls`.
+    """
     negative = []
     for result in controls:
         chosen, matched = _losses(result, choice, unit)

@@ -1,6 +1,6 @@
 """Decoding: which positions and tokens does a sampler reveal first, and does it matter?
 
-It runs the two samplers that decide a claim. `compare_samplers` compares all of them.
+The study runs the two samplers on which claims are decided. `compare_samplers` compares all samplers.
 """
 
 from functools import partial
@@ -95,7 +95,7 @@ position is revealed. What calibration (2508.13021) wins is the share of right a
         return [self._ends(evidence), self._frequent(evidence), self._repair(evidence)]
 
     def _ends(self, evidence: Evidence) -> Claim:
-        """Decide claim 9a on long answers."""
+        """Decide claim 9a, the ends of an answer come first, on long answers."""
         order = evidence.order(CONFIDENCE, evidence.mdm)
         long = _long(order)
         bar = _no_model(evidence) or _too_short(order, long, f"{LONG} content tokens")
@@ -129,7 +129,7 @@ position is revealed. What calibration (2508.13021) wins is the share of right a
         )
 
     def _frequent(self, evidence: Evidence) -> Claim:
-        """Decide claim 9b on answers that have enough content tokens to have a first quarter."""
+        """Decide claim 9b, frequent tokens come first, on answers with four or more content tokens."""
         order = evidence.order(CONFIDENCE, evidence.mdm)
         valid = np.zeros(0, bool) if order is None else order.examples["trivial"].notnull().values
         need = "four content tokens of different frequency"
@@ -160,7 +160,7 @@ position is revealed. What calibration (2508.13021) wins is the share of right a
         )
 
     def _repair(self, evidence: Evidence) -> Claim:
-        """Decide claim 9c on the share of right answers."""
+        """Decide claim 9c, a calibrated order improves answers, on the share of right answers."""
         label = "calibrated − confidence, right"
         theta = evidence.accuracy_difference(
             CALIBRATED, CONFIDENCE, evidence.mdm, label, level=REPAIR.level
@@ -232,9 +232,10 @@ def beyond_null(
     level: float = 0.95,
     selected: np.ndarray | None = None,
 ) -> Number | None:
-    """Return a value of the confidence order minus its null; None if no answer has a value.
+    """Return a value of the order of decoding by confidence − its null; None if no answer has a value.
 
-    `selected` selects the answers that count; all by default.
+    `value` names a value of `DecodingOrder`. `selected` is True for the answers that count; by default all
+    count.
     """
     order = evidence.order(CONFIDENCE, evidence.mdm)
     if order is None or not order.examples[value].notnull().any():
@@ -260,7 +261,7 @@ def _length(evidence: Evidence) -> Number | None:
 
 
 def _long(order: Result | None) -> np.ndarray:
-    """Return which answers have enough content tokens for a middle and two ends."""
+    """Return whether each answer has at least LONG content tokens, enough for a middle and two ends."""
     return np.zeros(0, bool) if order is None else order.examples["content"].values >= LONG
 
 
@@ -271,7 +272,7 @@ def _no_model(evidence: Evidence) -> str:
 
 
 def _too_short(order: Result | None, valid: np.ndarray, need: str) -> str:
-    """Return why an order cannot be judged on these answers; "" if it can."""
+    """Return why an order cannot be judged, because too few answers are `valid`; "" if it can."""
     if order is None:
         return "No answer was decoded by confidence."
     if valid.sum() < min(LEAST, max(len(valid), 1)):
@@ -292,7 +293,7 @@ def _no_frequencies(evidence: Evidence) -> str:
 
 
 def _no_repair(evidence: Evidence, base: Number | None) -> str:
-    """Return why calibration cannot be judged in this run; "" if it can."""
+    """Return why this run cannot test claim 9c, on calibration; "" if it can."""
     if bar := _no_model(evidence) or no_answers(evidence.request) or _no_frequencies(evidence):
         return bar
     if bar := evidence.cut_off((CONFIDENCE, CALIBRATED), evidence.mdm):

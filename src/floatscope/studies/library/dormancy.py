@@ -84,7 +84,7 @@ drain = |W_O v| at anchors / median of the other keys; peak = the same of the re
         return [self._switch(evidence), self._drain(evidence)]
 
     def _switch(self, evidence: Evidence) -> Claim:
-        """Decide claim 10a on the MDM's heads; the ARM's are shown beside them."""
+        """Decide claim 10a on the heads of the MDM; the heads of the ARM are shown beside them."""
         kinds = {"MDM": evidence.mdm, "ARM": evidence.arm}
         models = {kind: model for kind, model in kinds.items() if model is not None}
         share = {
@@ -113,7 +113,7 @@ drain = |W_O v| at anchors / median of the other keys; peak = the same of the re
         )
 
     def _drain(self, evidence: Evidence) -> Claim:
-        """Decide claim 10b on the MDM's anchors; the ARM's are shown beside them."""
+        """Decide claim 10b on the anchors of the MDM; the anchors of the ARM are shown beside them."""
         key, level = "extreme-tokens-same", DRAIN.level
         mdm, arm = (evidence.result(key, model) for model in (evidence.mdm, evidence.arm))
         untrained = evidence.controls(key, evidence.mdm)
@@ -157,7 +157,7 @@ drain = |W_O v| at anchors / median of the other keys; peak = the same of the re
         )
 
     def _differ(self, evidence: Evidence, model: str, kind: str) -> Number | None:
-        """Return the share of heads whose means differ without crossing the threshold: they do not switch."""
+        """Return the share of heads whose means differ between domains without crossing the threshold."""
         domains = _domains(evidence, model)
         if domains is None:
             return None
@@ -185,7 +185,11 @@ def crossing_heads(
     label: str,
     threshold: float = THRESHOLD,
 ) -> Number | None:
-    """Return the share of a model's heads that cross: those listed, with simultaneous bounds."""
+    """Return the share of a model's heads whose mean crosses the threshold between domains.
+
+    Heads are selected by Benjamini and Hochberg's procedure; the interval has simultaneous bounds. None if
+    a domain was not traced.
+    """
     domains = None if model is None else _domains(evidence, model)
     if domains is None:
         return None
@@ -200,7 +204,7 @@ def crossing_heads(
 
 
 def _side_by_side(subject: str, numbers: Mapping[str, Number | None]) -> str:
-    """Write a sentence with the number of the MDM, which decides, and the number of the ARM."""
+    """Return a sentence with the number of the MDM, which decides, and of the ARM; "" without numbers."""
     clauses = [
         f"{format_number(number)} in the {kind}" for kind, number in numbers.items() if number
     ]

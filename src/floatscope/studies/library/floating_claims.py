@@ -1,4 +1,4 @@
-"""Claims 1, 2 and 4: a fixed sink, dispersed anchors, and whether anchors move over layers."""
+"""Decide claims 1, 2 and 4: a fixed sink, anchors dispersed over prompts, anchors that move over layers."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -59,7 +59,7 @@ NO_CONTROLS = (
 
 
 def sink(evidence: Evidence, study: str) -> Claim:
-    """Decide claim 1."""
+    """Decide claim 1: a causal model has a fixed sink at the first token."""
     state = "absorption-same"
     bar = "" if evidence.arm and evidence.mdm else _BOTH
     difference = _first_apart(evidence, state)
@@ -119,7 +119,7 @@ def sink(evidence: Evidence, study: str) -> Claim:
 
 
 def _first(result: Result) -> Float[np.ndarray, " n"]:
-    """Return the share of attention on position 0 by example, mean over layers and steps."""
+    """Return the share of attention on position 0 by example, as a mean over layers and steps."""
     values = result.examples["first"].transpose("example", ...).values
     return np.asarray(np.nanmean(values.reshape(len(values), -1), 1), float)
 
@@ -127,7 +127,10 @@ def _first(result: Result) -> Float[np.ndarray, " n"]:
 def _first_apart(
     evidence: Evidence, key: str, seed: int | None = None
 ) -> Float[np.ndarray, " n"] | None:
-    """Return the share on position 0, ARM − MDM, by prompt; with a seed, for its controls."""
+    """Return the share of attention on position 0, ARM − MDM, by prompt; None if one was not measured.
+
+    With `seed`, the models' untrained controls are compared.
+    """
     results = [evidence.result(key, m, control=seed) for m in (evidence.arm, evidence.mdm)]
     if results[0] is None or results[1] is None:
         return None
@@ -143,7 +146,10 @@ def _points(values: np.ndarray | None, label: str) -> Number | None:
 
 
 def _of_controls(evidence: Evidence, key: str) -> Number | None:
-    """Return the share on position 0, ARM − MDM, for untrained weights: an interval for a further network."""
+    """Return the share on position 0, ARM − MDM, of untrained controls; None for fewer than two pairs.
+
+    The interval is for one further pair of networks.
+    """
     by_seed = (_first_apart(evidence, key, seed) for seed in evidence.request.control_seeds)
     differences = [difference for difference in by_seed if difference is not None]
     if len(differences) < 2 or len({len(difference) for difference in differences}) > 1:
@@ -155,7 +161,10 @@ def _of_controls(evidence: Evidence, key: str) -> Number | None:
 
 
 def _at_first(result: Result, rule: str = "") -> np.ndarray:
-    """Return by example the share of layers whose strongest key is position 0 (and passes a rule)."""
+    """Return, by example, the share of layers whose strongest key is position 0.
+
+    With `rule`, the key must also pass the anchor rule of this name.
+    """
     first = (result.examples["place"] == 0).transpose("example", "layer").values
     if rule:
         passes = result.examples["passes"].sel(rule=rule)
@@ -168,7 +177,10 @@ def _at_first(result: Result, rule: str = "") -> np.ndarray:
 
 @dataclass(frozen=True, eq=False)
 class Anchors:
-    """The strongest keys of one model in one state, and the values that distinguish anchors from noise."""
+    """The strongest keys of a model in one state, and the values that distinguish anchors from noise.
+
+    A cell is a layer, or a layer and head; n is the number of prompts.
+    """
 
     place: Float[np.ndarray, "n cells"]
     position: Float[np.ndarray, "n cells"]  # share of the length
@@ -177,7 +189,10 @@ class Anchors:
     passes: Bool[np.ndarray, "rules n cells"]
 
     def real(self, chosen: np.ndarray, rule: str = "") -> Bool[np.ndarray, " cells"]:
-        """Return which cells have a real anchor in these examples, or pass a rule in most of them."""
+        """Return whether each cell has a real anchor in the chosen examples.
+
+        With `rule`, return whether its strongest key passes this rule in most of these examples instead.
+        """
         if rule:
             return np.asarray(self.passes[NAMES.index(rule)][chosen].mean(0) > 0.5)
         return real_layers(self.share[chosen], self.controls[:, chosen])
@@ -189,7 +204,7 @@ Compare = Callable[
 
 
 def dispersed(evidence: Evidence, study: str) -> Claim:
-    """Decide claim 2."""
+    """Decide claim 2: a diffusion model's anchors are dispersed over prompts."""
     alternatives = (
         ("each head", "strongest-heads-same", "", _dispersion),
         ("the same position", "strongest-same", "", partial(_dispersion, bins=None)),
@@ -200,7 +215,7 @@ def dispersed(evidence: Evidence, study: str) -> Claim:
 
 
 def over_layers(evidence: Evidence, study: str) -> Claim:
-    """Decide claim 4."""
+    """Decide claim 4: a diffusion model's anchors move over layers."""
     return _decide_comparison(evidence, study, LAYERS, _layer_moves, "change from layer to layer")
 
 
@@ -212,7 +227,11 @@ def _decide_comparison(
     does: str,
     *alternatives: tuple[str, str, str, Compare],
 ) -> Claim:
-    """Decide a claim on the difference between the models in the same state, over real anchors."""
+    """Decide claim 2 or 4 on the difference between the models, MDM − ARM, over real anchors.
+
+    Both models read the same text. `does` is the verb of the sentence; `alternatives` are further variants:
+    label, key of the measure, rule, and comparison.
+    """
     key = "strongest-same"
     theta, (mdm, arm), layer_counts, bar = _at_state(evidence, key, compare)
     variants = [*other_deltas(rule, theta, bar=bar)]
@@ -244,7 +263,7 @@ def _at_state(
 ) -> tuple[
     Number | None, tuple[Number | None, Number | None], tuple[Number | None, Number | None], str
 ]:
-    """Return the difference, both models' values, their numbers of layers with an anchor, and a bar.
+    """Return the difference MDM − ARM, both models' values, both numbers of layers with anchors, and a bar.
 
     The bar is the reason why the claim cannot be tested; "" if it can.
     """
@@ -275,7 +294,7 @@ def _at_state(
 
 
 def _anchors(evidence: Evidence, key: str, model: str | None, names: list[str]) -> Anchors | None:
-    """Return a model's anchors on these prompts; None without enough controls."""
+    """Return a model's anchors on the prompts `names`; None if there are too few untrained controls."""
     result = evidence.result(key, model)
     controls = evidence.controls(key, model)
     if result is None or len(controls) < LEAST:
@@ -302,7 +321,10 @@ def _anchors(evidence: Evidence, key: str, model: str | None, names: list[str]) 
 def _layer_moves(
     mdm: Anchors, arm: Anchors, rule: str
 ) -> tuple[Number | None, tuple[Number | None, Number | None]]:
-    """Compare moves over layers; layers with a real anchor are chosen on the other half of the prompts."""
+    """Return how often anchors move from layer to layer: MDM − ARM, and for both models.
+
+    Layers with a real anchor are chosen on one half of the prompts, and moves counted on the other half.
+    """
     first = np.arange(len(mdm.place)) % 2 == 0
 
     def measure_moves(side: Anchors) -> Float[np.ndarray, " n"]:
@@ -327,7 +349,11 @@ def _layer_moves(
 def _dispersion(
     mdm: Anchors, arm: Anchors, rule: str, bins: int | None = BINS
 ) -> tuple[Number | None, tuple[Number | None, Number | None]]:
-    """Compare dispersion; layers with a real anchor are chosen again in every half of the prompts."""
+    """Return the dispersion of anchors over prompts: MDM − ARM, and for both models.
+
+    Layers with a real anchor are chosen again in every random half of the prompts. `bins` is the number of
+    parts of a text in which anchors count as equal; None compares positions.
+    """
 
     def make_statistic(side: Anchors) -> Callable[[np.ndarray], float]:
         where = side.place if bins is None else np.minimum(side.position * bins, bins - 1)
@@ -354,7 +380,10 @@ def _dispersion(
 
 
 def differ(labels: Int[np.ndarray, "n cells"]) -> Float[np.ndarray, " cells"]:
-    """Compute the share of pairs of examples with different labels: 1 − Σp² without bias."""
+    """Return, by cell, the share of pairs of examples with different labels: an unbiased 1 − Σp².
+
+    p are the shares of the labels among the examples.
+    """
     n, cells = labels.shape
     n_labels = int(labels.max(initial=0)) + 1
     counts = np.bincount((labels + n_labels * np.arange(cells)).ravel(), minlength=n_labels * cells)

@@ -12,7 +12,7 @@ from ..study import Shows, Study
 
 
 class Flow(Study):
-    """The study `flow`, which describes and decides no claim."""
+    """The study `flow`, which describes attention and decides no claim."""
 
     name = "flow"
     question = "Where does the answer look, and where does that lead through all layers?"

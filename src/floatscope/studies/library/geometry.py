@@ -56,7 +56,10 @@ NO_MODEL: Shares = (
 
 @dataclass(frozen=True)
 class PartsByRule(Measure):
-    """Angle and norm of the anchors that each rule finds on the measured prompt, for the variants."""
+    """Measure the angle and norm parts of the advantage of anchors that each rule finds on the prompt itself.
+
+    The study uses them for variants of claim 5.
+    """
 
     needs: ClassVar[tuple[str, ...]] = ("mass", "qk")
     units: ClassVar[dict[str, str]] = {"angle": "q·k", "norm": "q·k"}
@@ -85,7 +88,11 @@ class PartsByRule(Measure):
 def _parts(
     cosine: np.ndarray, norms: np.ndarray, anchor: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the angle and norm parts of the anchors' advantage, (layer, head), from (layer, head, key)."""
+    """Return the angle part and the norm part of the anchors' advantage in score, each (layer, head).
+
+    All arguments are (layer, head, key): the cosine of query and key, the product of their norms, and
+    whether the key is an anchor.
+    """
     valid = ~np.isnan(cosine)
 
     def sides(values: np.ndarray) -> list[np.ndarray]:
@@ -178,14 +185,14 @@ Means over steps and heads; null 0. "First" and "last" are thirds of the layers.
 
 
 def _by_kind(result: Result | None) -> Shares:
-    """Compute θ from anchors that are chosen on other prompts than those measured."""
+    """Compute claim 5's θ, both thirds and the bar, with anchors chosen on prompts that are not measured."""
     if result is None:
         return NO_MODEL
     return norm_shares(*advantage(result.examples, names_of(result)))
 
 
 def _by_rule(result: Result | None, choice: str) -> Shares:
-    """Compute θ from anchors that a rule finds on the prompts measured."""
+    """Compute claim 5's θ, both thirds and the bar, with anchors by a rule on the measured prompts."""
     if result is None:
         return NO_MODEL
     parts = np.stack(
@@ -199,10 +206,10 @@ def _by_rule(result: Result | None, choice: str) -> Shares:
 
 
 def _control(result: Result | None, theta_of: Callable[[Result], Shares]) -> Number | None:
-    """Compute θ of untrained weights; its interval spans the intervals of all networks.
+    """Return the mean of claim 5's θ over untrained networks, with an interval that spans all theirs.
 
-    A network's anchors are chosen among its own heads, independently of other networks. None if no network's
-    anchors have an advantage.
+    The anchors of a network are chosen independently of other networks. None if no network's anchors have an
+    advantage.
     """
     thetas = [theta for network in _networks(result) if (theta := theta_of(network)[0]) is not None]
     if not thetas:
@@ -215,7 +222,7 @@ def _control(result: Result | None, theta_of: Callable[[Result], Shares]) -> Num
 
 
 def _networks(result: Result | None) -> Iterator[Result]:
-    """Yield the examples of each control separately: a prompt occurs once per network."""
+    """Yield the result of each control network, from a result with each prompt once per network."""
     if result is None:
         return
     met: Counter[str] = Counter()
@@ -229,13 +236,14 @@ def _networks(result: Result | None) -> Iterator[Result]:
 
 
 def norm_shares(total: np.ndarray, without: np.ndarray) -> Shares:
-    """Return the norm's share of the anchors' advantage in thirds of the layers.
+    """Return the norm's share of the anchors' advantage, first third of the layers − last; both; and a bar.
 
-    Intervals leave out one prompt at a time.
+    Intervals leave out one prompt at a time. The bar is the reason why the shares are not defined; "" if
+    they are.
 
     Args:
         total: Angle and norm of the advantage, summed over prompts: (2, layer, head).
-        without: The same without each prompt: (2, prompt, layer, head).
+        without: These sums without each prompt: (2, prompt, layer, head).
     """
     if without.shape[1] < FEW:
         bar = f"Choosing anchors on other prompts takes at least {FEW} prompts: raise --limit."
@@ -265,8 +273,9 @@ def norm_shares(total: np.ndarray, without: np.ndarray) -> Shares:
 
 
 def leave_one_out(total: float, without: np.ndarray) -> np.ndarray:
-    """Return one value per prompt, with the mean `total` and the spread of the jackknife's error.
+    """Return one value per prompt, whose mean is `total` and whose standard error is the jackknife's.
 
-    The jackknife's correction for bias is left out, because it multiplies a change of anchors by n.
+    `without` are the values of the statistic without each prompt. The jackknife's correction for bias is left
+    out, because it multiplies the effect of a change of anchors by n.
     """
     return total - (len(without) - 1) * (without - without.mean())

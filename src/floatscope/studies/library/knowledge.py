@@ -69,7 +69,7 @@ them. A difference from 1.5 times has an interval where a ratio of small gains h
         return settings
 
     def _places(self, request: Request) -> list[int]:
-        """Return the first, middle and last passage, if their number is known."""
+        """Return the indices of the first, middle and last passage; [] if their number is unknown."""
         n = Condition.parse(request.asked_as).passages
         n = passages_of(request.data) if n is None else n
         return [] if n is None or n < 2 else sorted({0, n // 2, n - 1})
@@ -174,13 +174,13 @@ def _words(number: Number | None) -> str:
 
 
 def _varied(label: str, rule: Rule, gains: Gains, cut: str, factor: float = TWICE) -> Variant:
-    """Return the verdict with another score, other questions or another factor, under the same bars."""
+    """Return a variant of claim 7 for other gains or another factor; `cut` makes it untestable."""
     other = replace(rule, quantity=f"gain of the MDM − {factor:g} × gain of the ARM")
     return vary(label, other, gains.theta(factor), bar=cut or gains.bar(factor))
 
 
 def _by_people(rule: Rule, gains: Gains, is_known: np.ndarray | None, cut: str) -> list[Variant]:
-    """Return the verdicts for known and for unseen people, if a run has both."""
+    """Return the variants of claim 7 for known and for unseen people; [] unless the run has both."""
     if is_known is None:
         return []
     groups = {"known people alone": is_known == True, "unseen people alone": is_known == False}  # noqa: E712

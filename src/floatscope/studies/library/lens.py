@@ -145,7 +145,10 @@ not testable: no diffusion model, fewer than two controls, or fewer than two dec
         ]
 
     def figures(self, evidence: Evidence) -> list[Picture]:
-        """Return the figures. A causal model predicts each position once, and has no figure of foresight."""
+        """Return the figures of the study, without figures of foresight for causal models.
+
+        A causal model predicts each position once.
+        """
         causal = {name for name in evidence.models if evidence.kind(name) == "ARM"}
         return [
             picture
@@ -177,7 +180,10 @@ not testable: no diffusion model, fewer than two controls, or fewer than two dec
 
 
 def _values(result: Result | None, depth: float = 1.0) -> dict[str, float]:
-    """Return known − null by prompt, in the last layer or at this share of the depth."""
+    """Return, by prompt, how often the token is known − its null, at this share of the depth.
+
+    By default this is the last layer. {} without a result.
+    """
     if result is None:
         return {}
     examples = result.examples
@@ -188,14 +194,17 @@ def _values(result: Result | None, depth: float = 1.0) -> dict[str, float]:
 
 
 def _elsewhere(result: Result | None) -> dict[str, float]:
-    """Return known − how often the arg-max is a token of another place of the answer, by prompt."""
+    """Return, by prompt, how often the token is known − how often it is that of another place.
+
+    The other places are those of the same answer. {} without a result.
+    """
     if result is None:
         return {}
     return _by_prompt(result.examples["elsewhere"] - result.examples["elsewhere_null"])
 
 
 def _by_prompt(values: xr.DataArray) -> dict[str, float]:
-    """Return the values by prompt, without NaN."""
+    """Return an array's values by prompt id, without NaN."""
     pairs = zip(map(str, values["example"].values), map(float, values.values), strict=True)
     return {name: value for name, value in pairs if not np.isnan(value)}
 

@@ -100,7 +100,7 @@ Untrained networks of equal sharpness move in nearly every layer: movement says 
 
 
 def decide(evidence: Evidence, study: str) -> Claim:
-    """Decide claim 3."""
+    """Decide claim 3: a diffusion model's anchors move over denoising steps."""
     key = "movement-states"
     rule, theta, anchored, bar = _step_moves(evidence, key)
     result = evidence.result(key, evidence.mdm)
@@ -142,7 +142,10 @@ def decide(evidence: Evidence, study: str) -> Claim:
 
 
 def _with_frontier(result: Result) -> Number | None:
-    """Correlate reference keys with the frontier, mean over the layers that move in most texts."""
+    """Return the correlation of reference keys with the frontier, mean over layers that move in most texts.
+
+    The frontier is the boundary of the revealed text. None if no text has a correlation.
+    """
     moving = result.data["moved"].values > 0.5
     by_text = result.examples["frontier"].transpose("example", "layer").values[:, moving]
     known = ~np.isnan(by_text).all(1)
@@ -150,7 +153,7 @@ def _with_frontier(result: Result) -> Number | None:
 
 
 def _remedy(anchored: Number | None, rule: Rule) -> str:
-    """Return the remedy if too few layers have a real anchor, where more texts would not decide."""
+    """Return the remedy if too few layers have a real anchor to decide with more texts; "" otherwise."""
     if anchored is None or anchored.value >= rule.delta:
         return ""
     return (
@@ -163,10 +166,15 @@ def _remedy(anchored: Number | None, rule: Rule) -> str:
 def _step_moves(
     evidence: Evidence, key: str, half: float = 0.5, noise: bool = False
 ) -> tuple[Rule, Number | None, Number | None, str]:
-    """Return the rule with δ for this model, θ, the number of layers with a real anchor, and a bar.
+    """Return claim 3's rule, its θ, the number of layers with a real anchor, and a bar.
 
-    `key` is the measure whose changes count, or "late" for changes between the first and the last state. The
-    bar is the reason why the claim cannot be tested; "" if it can.
+    The rule has the δ for this model. The bar is the reason why the claim cannot be tested; "" if it can.
+
+    Args:
+        evidence: What the run measured.
+        key: The measure whose changes count, or "late" for changes between the first and the last state.
+        half: Share of texts above which a layer moves.
+        noise: Whether every layer counts, instead of only layers with a real anchor.
     """
     value, key = ("moved_late", KEY) if key == "late" else ("moved", key)
     result, strength = (evidence.result(name, evidence.mdm) for name in (key, KEY))

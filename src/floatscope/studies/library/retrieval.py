@@ -12,7 +12,7 @@ from ..study import Shows, Study
 
 
 class Retrieval(Study):
-    """The study `retrieval`, which describes and decides no claim."""
+    """The study `retrieval`, which describes heads and decides no claim."""
 
     name = "retrieval"
     question = "Which heads copy the answer from the gold passage?"

@@ -122,7 +122,7 @@ def setting_name(dose: float, kind: str) -> str:
 
 
 def _bar(evidence: Evidence) -> str:
-    """Return why this run cannot decide which model needs the attention on its anchors; "" if it can."""
+    """Return why this run cannot test claim 8; "" if it can."""
     if bar := no_answers(evidence.request):
         return bar
     for name, model in (("causal", evidence.arm), ("diffusion", evidence.mdm)):
@@ -150,7 +150,7 @@ def _bar(evidence: Evidence) -> str:
 def _removed(
     evidence: Evidence, model: str | None, kind: str, doses: Sequence[float]
 ) -> np.ndarray | None:
-    """Return the share of attention that was removed at each dose, mean over questions."""
+    """Return the share of attention that was removed at each dose, mean over questions; None if unknown."""
     hidden = [evidence.hidden(setting_name(dose, kind), model) for dose in doses]
     return None if None in hidden else np.array([pair[0] for pair in hidden if pair])
 
@@ -158,7 +158,10 @@ def _removed(
 def _slopes(
     evidence: Evidence, model: str | None, kind: str, doses: Sequence[float]
 ) -> tuple[dict[str, float], float]:
-    """Return the answers lost per point removed, by question, and the largest possible value."""
+    """Return each question's answers lost per point of attention removed, and their largest possible value.
+
+    The mean over questions is the slope of a least-squares line through 0.
+    """
     removed = _removed(evidence, model, kind, doses)
     gaps = [evidence.gap_by_id(setting_name(dose, kind), WITH, model) for dose in doses]
     if removed is None or not removed.any() or not all(gaps):
@@ -182,7 +185,10 @@ def _combined(
     label: str,
     doses: Sequence[float],
 ) -> Number | None:
-    """Sum slopes with these signs, over the questions that were asked in all of them."""
+    """Return the mean over questions of a sum of slopes; `signs` maps (model, kind of column) to a sign.
+
+    Only questions that were asked in every setting count.
+    """
     parts = {place: _slopes(evidence, *place, doses) for place in signs}
     first = next(iter(parts.values()))[0]
     ids = [id for id in first if all(id in slopes for slopes, _ in parts.values())]
@@ -206,12 +212,12 @@ def _more_lost(
     doses: Sequence[float] = DOSES,
     kinds: dict[str, float] = _BEYOND,
 ) -> Number | None:
-    """Return how much more the ARM loses per point than the MDM."""
+    """Return the answers lost per point of attention, ARM − MDM; `kinds` are signs of kinds of columns."""
     models = {evidence.arm: 1.0, evidence.mdm: -1.0}
     signs = {(model, kind): a * b for model, a in models.items() for kind, b in kinds.items()}
     return _combined(evidence, signs, label, doses)
 
 
 def _lost(evidence: Evidence, model: str | None, label: str) -> Number | None:
-    """Return what one model loses per point taken from anchors, minus random columns."""
+    """Return the answers that a model loses per point of attention, anchors − random columns."""
     return _combined(evidence, {(model, kind): s for kind, s in _BEYOND.items()}, label, DOSES)

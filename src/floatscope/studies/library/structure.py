@@ -77,7 +77,7 @@ structure. Token classes know English function words."""
         return [self._decide_slope(evidence), self._decide_difference(evidence)]
 
     def _decide_slope(self, evidence: Evidence) -> Claim:
-        """Decide claim 6a: the MDM's own slope."""
+        """Decide claim 6a, on the slope of the diffusion model (MDM)."""
         bar = "" if evidence.mdm else NO_MDM
         theta, control = _own_trends(evidence, STATE)
         variants = [*other_deltas(OWN, theta, control, bar)]
@@ -101,7 +101,7 @@ structure. Token classes know English function words."""
         )
 
     def _decide_difference(self, evidence: Evidence) -> Claim:
-        """Decide claim 6b: the MDM's slope minus the ARM's, prompt by prompt."""
+        """Decide claim 6b, on the slope of the MDM − the slope of the causal model (ARM), by prompt."""
         theta, sides, bar = _difference(evidence, STATE)
         control = _untrained_difference(evidence, STATE)
         variants = [*other_deltas(APART, theta, control, bar)]
@@ -138,7 +138,7 @@ structure. Token classes know English function words."""
 
 
 def _own_trends(evidence: Evidence, key: str) -> tuple[Number | None, Number | None]:
-    """Return the MDM's slope, and that of untrained weights."""
+    """Return the MDM's slope of ln(structure index), and the slope of its untrained controls."""
     result = None if evidence.mdm is None else evidence.result(key, evidence.mdm)
     if result is None:
         return None, None
@@ -152,7 +152,10 @@ def _own_trends(evidence: Evidence, key: str) -> tuple[Number | None, Number | N
 def _difference(
     evidence: Evidence, key: str
 ) -> tuple[Number | None, tuple[Number | None, Number | None], str]:
-    """Return the difference of slopes by prompt, both slopes, and the reason why it cannot be tested."""
+    """Return slope of the MDM − slope of the ARM, both slopes, and why they cannot be compared.
+
+    The reason is "" if they can be compared.
+    """
     results = [evidence.result(key, model) for model in (evidence.mdm, evidence.arm)]
     if results[0] is None or results[1] is None:
         return None, (None, None), NO_PAIR
@@ -163,7 +166,10 @@ def _difference(
 
 
 def _untrained_difference(evidence: Evidence, key: str) -> Number | None:
-    """Return the difference for untrained weights, with an interval for one further pair of networks."""
+    """Return slope of the MDM − slope of the ARM for untrained weights; None without equal controls.
+
+    The interval is for one further pair of networks.
+    """
     gaps = []
     for seed in evidence.request.control_seeds:
         results = [evidence.result(key, m, control=seed) for m in (evidence.mdm, evidence.arm)]
@@ -177,6 +183,6 @@ def _untrained_difference(evidence: Evidence, key: str) -> Number | None:
 
 
 def _slopes(mdm: Result, arm: Result) -> tuple[np.ndarray, np.ndarray]:
-    """Return both models' slopes, on the prompts that both have."""
+    """Return the slopes of the MDM and of the ARM by prompt, on the prompts that both have read."""
     _, places = align_prompts(mdm, arm)
     return mdm.examples["trend"].values[places[0]], arm.examples["trend"].values[places[1]]

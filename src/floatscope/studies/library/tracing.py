@@ -142,7 +142,7 @@ def _finding(result: Result) -> str:
 
 
 def crossing(result: Result) -> int | None:
-    """Return the first layer where patching the answer's rows restores more than its passage tokens."""
+    """Return the first layer at which the answer's rows restore more than its passage tokens, or None."""
     data = shares(result).sum("step")
     over = np.flatnonzero(data.sel(group=ANSWER).values > data.sel(group=SPAN).values)
     return int(data["layer"].values[over[0]]) if len(over) else None
@@ -161,7 +161,10 @@ def _direct(result: Result | None, label: str, level: float) -> Number | None:
 
 
 def _restored_share(result: Result | None, group: str, part: str, label: str) -> Number | None:
-    """Return the share of the gap that patching a group restores, mean over a third of the layers."""
+    """Return the share of the gap that patching a group restores, as a mean over a third of the layers.
+
+    `part` is "first" or "last".
+    """
     if result is None:
         return None
     layers = result.data["layer"].values
@@ -173,10 +176,10 @@ def _restored_share(result: Result | None, group: str, part: str, label: str) ->
 
 
 def _of_gap(result: Result, part: np.ndarray, label: str, level: float) -> Number | None:
-    """Divide a part by the gap, both summed over questions, with an interval over questions.
+    """Return a part's share of the gap, both summed over questions, with an interval over questions.
 
-    If almost all questions give 0, or almost all give 1, they differ by rounding errors, which do not show
-    how another question could differ. The interval is then that of a share.
+    If almost all questions have a share of 0, or almost all of 1, they differ by rounding errors, which do
+    not show how another question could differ. The interval is then computed as for shares.
     """
     gap = _gaps(result)
 

@@ -1,4 +1,7 @@
-"""Studies: questions about one or more models, with verdicts. Request → plan → shards → findings."""
+"""Studies: each measures models to answer a question, and may decide claims about the models.
+
+A run turns a request into a plan of shards, computes the shards, and derives findings from the shards.
+"""
 
 from typing import TYPE_CHECKING
 

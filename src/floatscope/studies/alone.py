@@ -1,7 +1,8 @@
-"""Summarise a run with only diffusion models or only causal models: where attention rests, how it moves.
+"""Summarise where attention rests and how it moves, for a run with only one kind of model.
 
-The numbers come from the study `floating`, and are compared with chance and with sharpness-matched controls.
-The summary also lists the claims that need a model of the missing kind.
+The kinds are diffusion models and causal models. The numbers come from the study `floating`. They are
+compared with chance, and with untrained controls of equal sharpness. The summary also lists the claims that
+need a model of the missing kind.
 """
 
 from collections.abc import Iterator
@@ -32,7 +33,7 @@ class Topic:
 
     Args:
         title (str): Title of the topic.
-        sentences (tuple of str): What was found.
+        sentences (tuple of str): The findings on the topic, as sentences.
         numbers (tuple of Number): The numbers in the sentences, with chance as null; the number of the
             untrained controls follows that of the model.
     """

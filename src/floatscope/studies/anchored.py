@@ -1,4 +1,4 @@
-"""Compute statistics of anchors by prompt: pairing, moves along an axis, and intervals by resampling."""
+"""Pair prompts between results, count moves of anchors, and compute intervals by resampling prompts."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -27,16 +27,18 @@ def by_prompt(values: np.ndarray, names: Sequence[str]) -> np.ndarray:
 def align_prompts(*results: Result) -> tuple[list[str], list[np.ndarray]]:
     """Return the ids of the prompts that all results share, and the indices of these prompts in each result.
 
-    An id that occurs twice in one result is an error.
+    Raise an error if an id occurs twice in one result.
     """
     return pair(*(names_of(result) for result in results))
 
 
 def count_moves(place: np.ndarray, axis: int) -> np.ndarray:
-    """Return, by example, the share of neighbouring anchors along `axis` that differ; NaN without a pair.
+    """Return, by example, the share of pairs of neighbouring anchors along `axis` that differ.
+
+    The share is NaN for an example without a pair.
 
     Args:
-        place: Position of the anchor, (example, …); NaN where there is no anchor. Such places are skipped.
+        place: Position of the anchor, (example, …); NaN where there is no anchor. NaN values are skipped.
         axis: The axis along which anchors are compared, such as layers.
     """
     ahead = np.moveaxis(place, axis, -1)
@@ -60,14 +62,16 @@ def by_halves(
     *,
     bounds: tuple[float, float],
 ) -> Number | None:
-    """Compute a statistic of n examples (given their indices), with an interval from random halves.
+    """Compute a statistic of n examples, with an interval from random halves of the examples.
 
-    Use it for statistics that select before they measure, such as a mean over layers with a real anchor.
-    Leaving out one example may change the selection completely, and a jackknife multiplies that change by n.
-    Over random halves the variance is consistent (Shao and Wu, Ann. Statist. 17, 1989: the delete-d
-    jackknife with d = n/2). The contribution of an example is the difference between halves with and
-    without this example. The interval is computed from the contributions, and is at least as wide as the
-    spread of the halves implies. None for fewer than 4 examples, or if the statistic is not finite.
+    `statistic` is called with the indices of the examples to use. Use this function for a statistic that
+    selects before it measures, such as a mean over layers with a real anchor. If one example is left out, the
+    selection may change completely, and a jackknife multiplies this change by n. With random halves, the
+    estimate of the variance is consistent (Shao and Wu, Ann. Statist. 17, 1989: the delete-d jackknife with d
+    = n/2). The contribution of an example is the difference between the mean of the halves with this example
+    and the mean of the halves without this example. The interval is computed from the contributions. It is at
+    least as wide as the spread of the halves implies. Return None for fewer than 4 examples, or if the
+    statistic is not finite.
     """
     full_value = statistic(np.arange(n))
     if n < 4 or not np.isfinite(full_value):
@@ -99,9 +103,9 @@ def pseudo_values(
 ) -> np.ndarray | None:
     """Return the jackknife's pseudo-values n·θ − (n − 1)·θ₍₋ᵢ₎ of a statistic θ, one per prompt i of n.
 
-    θ₍₋ᵢ₎ is the statistic without all examples of prompt i, of which there may be one per control. The mean
-    of the pseudo-values is θ corrected for bias. None for fewer than two prompts, or if a value is not
-    finite.
+    θ₍₋ᵢ₎ is the statistic without the examples of prompt i; a prompt may have one example per control. The
+    mean of the pseudo-values is θ corrected for bias. Return None for fewer than two prompts, or if a value
+    of the statistic is not finite.
     """
     indices, prompt_ids = np.arange(len(names)), np.array(names)
     prompts = list(dict.fromkeys(names))

@@ -1,4 +1,4 @@
-"""Turn the verdicts of a run into text: one sentence on whether attention floats, and one per question."""
+"""Write the answers of a run: one sentence on whether attention floats, and one for each question."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -76,7 +76,8 @@ class Part:
         claim (Claim): The claim.
         name (str): Name of the part of the question that the claim answers; "" for the whole question.
         text (str): The answer, as a sentence; "" if the claim was not testable.
-        verdict (str): A replacement for the verdict, such as "in some layers"; "" (by default) for none.
+        verdict (str): Text that replaces the claim's verdict, such as "in some layers"; "" (by default) if
+            the verdict is not replaced.
     """
 
     claim: Claim
@@ -87,7 +88,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Answered:
-    """A question and the answers of its claims. A claim that belongs to no question forms its own."""
+    """A question and the answers of its claims. A claim without a question forms a question of its own."""
 
     question: str
     parts: tuple[Part, ...]

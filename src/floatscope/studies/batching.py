@@ -1,9 +1,10 @@
-"""Choose how many examples a study traces together: on a GPU as many as fit into the free memory.
+"""Choose how many examples a study traces together: on a GPU, as many as fit into the free memory.
 
-The first example is traced alone, to measure how much memory a position takes: on the device during the
-trace, and on the host until the trace has been measured. Later batches are sized accordingly. If the device
-runs out of memory nevertheless, the batch is halved. On a CPU larger batches are no faster, and a batch has
-one example unless a number is given. Measured values depend on the batch only in their last digits.
+The first example is traced alone, to measure how much memory one position takes. Memory of the device is in
+use during the trace. Memory of the host is in use until the trace has been measured. The sizes of later
+batches are computed from both amounts. If the device runs out of memory nevertheless, the batch is halved. On
+a CPU, larger batches are not faster, and a batch has one example unless the request gives a number. The size
+of the batches changes only the last digits of measured values.
 """
 
 import gc
@@ -32,7 +33,7 @@ Tracing = Callable[[list[Encoded]], list[Trace]]
 
 
 class Gpu:
-    """A meter of the free memory of a model's GPU and of the host, and of the memory that a trace takes."""
+    """A meter of a GPU's free memory, the host's free memory, and the GPU memory that a trace takes."""
 
     def __init__(self, model: Model) -> None:
         self._model, self._before = model, 0
@@ -66,7 +67,7 @@ class Gpu:
 
 @dataclass
 class Batching:
-    """The sizes of batches for one kind of trace: `fixed`, or as large as the free memory allows."""
+    """The sizes of batches for one kind of trace: `fixed` examples, or as many as fit into memory."""
 
     fixed: int | None = None
     memory: Gpu | None = None  # None: memory is not measured, as on a CPU
@@ -77,7 +78,7 @@ class Batching:
 
     @classmethod
     def for_model(cls, model: Model, fixed: int | None) -> "Batching":
-        """Create the batching of a model. Memory is only measured if the whole model is on one GPU."""
+        """Create the batching of a model. Memory is measured only if the whole model is on one GPU."""
         one_gpu = [device.type for device in devices(model.net)] == ["cuda"]
         # Whether each step runs a forward of every position.
         full_forwards = model.is_diffusion and model.block is None

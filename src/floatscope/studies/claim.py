@@ -1,4 +1,4 @@
-"""Define claims, their verdicts and their numbers, as plain values. The module `verdict` decides claims."""
+"""Define claims, verdicts and numbers as data classes. The module `verdict` decides claims."""
 
 import math
 from collections.abc import Iterable
@@ -50,7 +50,7 @@ class Number:
 
 @dataclass(frozen=True)
 class Check:
-    """A secondary test, shown beside a claim but never deciding it; `passed` is None if it has no result."""
+    """A secondary test of a claim, which never decides it; `passed` is None if the test has no result."""
 
     label: str
     passed: bool | None
@@ -70,8 +70,9 @@ class Curve:
     """The verdict on a claim as a function of δ, the smallest effect that matters.
 
     `holds_to` and `refuted_from` are ends of the interval of the claim's quantity θ. A claim "θ is above δ"
-    holds for every δ below `holds_to` and is refuted for every δ above `refuted_from`; a claim "θ is below
-    δ" holds above `holds_to` and is refuted below `refuted_from`. Each is None if no δ gives its verdict.
+    holds for every δ below `holds_to` and is refuted for every δ above `refuted_from`. A claim "θ is below δ"
+    holds for every δ above `holds_to` and is refuted for every δ below `refuted_from`. `holds_to` is None if
+    the claim holds for no δ, and `refuted_from` is None if the claim is refuted for no δ.
     """
 
     deltas: tuple[float, ...]

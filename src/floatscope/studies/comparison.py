@@ -1,9 +1,9 @@
-"""Compare the claims of several runs, each model or training being one unit.
+"""Compare the claims of several runs, with each model or each training as one unit.
 
-Prompts of one model support a statement about that model. Five or more units support a statement about
-models in general: each claim then has a random-effects mean over the units, and a verdict with the smallest
-effect δ and the level of its rule. Fewer units are listed without a verdict. No model is run here: runs are
-read by `Findings`.
+The prompts of one model support a statement about that model. Five or more units support a statement about
+models in general. For five or more units, each claim has a random-effects mean over the units, and a verdict
+with the smallest effect δ and the level of its rule. For fewer units, the results are listed without a
+verdict. This module runs no model: it reads runs with `Findings`.
 """
 
 from collections import Counter
@@ -41,7 +41,7 @@ class Unit:
 
 @dataclass(frozen=True)
 class ClaimComparison:
-    """A claim's result for each unit (a model or a training) and for their mean."""
+    """The results of a claim for each unit (a model or a training), and for the mean over the units."""
 
     rule: Rule
     units: tuple[Unit, ...]
@@ -80,8 +80,8 @@ def compare(
 ) -> tuple[ClaimComparison, ...]:
     """Compare the claims of several runs; `numbers`, such as "9a", selects claims (all by default).
 
-    A unit is the first diffusion model and the first causal model of a run, or of an extra run in its
-    directory. Runs that were registered with different rules are refused.
+    A unit is the first diffusion model and the first causal model of a run, or of an extra run in the run's
+    directory. Raise an error if runs were registered with different rules.
     """
     findings = [Findings(directory) for directory in directories]
     _require_same_rules(findings, numbers)
@@ -154,8 +154,8 @@ def _number(rule: Rule, effects: RandomEffects | None) -> Number | None:
 def _error(theta: Number | None, rule: Rule) -> float | None:
     """Return the standard error of θ: the half-width of its interval, divided by Student's quantile.
 
-    For a count the half-width is at least one half, because the ends of its interval may be equal. None
-    without an interval.
+    For a count, the half-width is at least one half, because both ends of the interval may be equal. Return
+    None if θ has no interval.
     """
     if theta is None or theta.low is None or theta.high is None or not theta.n or theta.n < 2:
         return None

@@ -1,4 +1,4 @@
-"""Read the records of a run, for its workers and for the checks before they start."""
+"""Read the records of a run, for its workers and for the checks before the workers start."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -45,7 +45,7 @@ def too_few(
 ) -> UsageError:
     """Return the error for data with too few records.
 
-    The records are too few for an experiment that reserves `reserved` of them, for a setting or, by default,
+    The records are needed for an experiment that reserves `reserved` records, for a setting or, by default,
     for tracing.
     """
     supply = f"{request.data} has {len(records)} usable records"
@@ -67,6 +67,6 @@ def too_few(
 def gold_is_missing(setting: Setting, records: Sequence[Record]) -> bool:
     """Return whether a setting moves the gold passage although no record marks a gold passage.
 
-    Such a setting is skipped.
+    A setting without a gold passage to move is skipped.
     """
     return "gold=" in setting.condition and all(record.gold is None for record in records)

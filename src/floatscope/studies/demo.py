@@ -1,9 +1,9 @@
 """Define the request of the demo: studies on the embedded pair, and on the twin if it is installed.
 
-The pair answers questions in one to three tokens, too few to observe an anchor that moves. It therefore also
-continues running text, on which claim 3 is decided. The twin, a real model with thirty layers, continues two
-texts as an illustration; if it is missing, the demo says so and continues. Studies that run only by name are
-left out.
+The pair answers questions in one to three tokens. These are too few tokens to observe an anchor that moves.
+The pair therefore also continues running text, and claim 3 is decided on the continuations. The twin, a real
+model with thirty layers, continues two texts as an illustration. If the twin is not installed, the demo
+prints a message and runs without the twin. Studies that run only by name are left out.
 """
 
 from typing import Any

@@ -13,13 +13,13 @@ from .evidence import Evidence
 
 @dataclass(frozen=True)
 class Picture:
-    """A figure that is drawn when it is needed.
+    """A figure of a page or of a paper, which is drawn when `draw` is called.
 
     Args:
         name (str): Name of the figure's file, without suffix.
         title (str): Title of the figure on the page.
-        alt (str): What the figure shows, in words.
-        draw (callable): Draws the figure; called without arguments.
+        alt (str): Description of the figure in words.
+        draw (callable): Function without arguments that draws the figure.
     """
 
     name: str
@@ -67,9 +67,9 @@ def dots(
 
 
 def draw_measure(evidence: Evidence, key: str, title: str, alt: str) -> list[Picture]:
-    """Return one figure of a measure per model, with the model's untrained control in light crosses.
+    """Return a figure of a measure for each model, with the model's untrained control as light crosses.
 
-    The figures of all models share their scales.
+    The figures of all models have the same scales.
     """
     controls = {model: evidence.control(key, model) for model in evidence.models}
     shown = {

@@ -1,7 +1,8 @@
 """Check models, sampler, data and prompts before a worker starts, the cheapest check first.
 
-The errors are raised by samplers, outlines of models, readers and prompts, and workers check again. Models
-that only a worker can read (on another machine, in a GGUF file, on a hub) are checked by the worker alone.
+The checks use the same code as workers: samplers, outlines of models, readers of data, and prompts. Workers
+repeat the checks. A model that only a worker can read (on another machine, in a GGUF file, on a hub) is
+checked by the worker alone.
 """
 
 from collections.abc import Iterator
@@ -37,7 +38,7 @@ def require_possible(
     """Refuse a request whose models, sampler, data or prompts cannot work.
 
     With `elsewhere`, files may be on other machines, and data that are not on this machine are not checked.
-    Paths are relative to `folder`.
+    Paths in the request are relative to `folder`.
     """
     parts = (request, *request.extra_runs)
     specs = require_models(request, elsewhere=elsewhere, folder=folder)
@@ -59,9 +60,10 @@ def require_models(
     elsewhere: bool = False,
     folder: Path = Path(),
 ) -> dict[str, ModelSpec]:
-    """Return the spec of each model by its text; refuse models that do not exist or have an unknown family.
+    """Return the parsed spec of each model by its text; refuse missing models and unknown families.
 
-    No weights are read. With `elsewhere`, models may be on other machines. Paths are relative to `folder`.
+    No weights are read. With `elsewhere`, models may be on other machines. Paths of models are relative to
+    `folder`.
     """
     parts = (request, *request.extra_runs)
     texts = [text for part in parts for text in part.models]
@@ -134,7 +136,7 @@ def _prompts(request: Request, read: Read, specs: dict[str, ModelSpec], folder: 
 
 
 class _PromptSet(NamedTuple):
-    """Records that become prompts under the same condition, and the numbers of tokens to add."""
+    """Records that become prompts under the same condition, and the numbers of further tokens."""
 
     records: tuple[Record, ...]
     condition: Condition

@@ -1,7 +1,7 @@
-"""Read the measurements of a run: measures by model, answers by setting, scenes for the viewer.
+"""Read the measurements of a run: measures by model, answers by setting, and scenes for the viewer.
 
-Reading needs neither a model nor torch. Values are collected shard by shard in the plan's order, so that the
-same shards give the same numbers. Conclusions are drawn by the studies.
+This module needs neither a model nor torch. Values are collected shard by shard in the plan's order, so that
+the same shards give the same numbers. The studies draw conclusions from the measurements.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -40,7 +40,7 @@ BETWEEN = " | "  # between the gold answers in a cell of a table
 
 
 class Evidence:
-    """The measurements of a run, read from its directory when they are needed. Open a run with `Findings`."""
+    """The measurements of a run, read from its directory when needed. Open a run with `Findings`."""
 
     def __init__(
         self, run: Run, request: Request, plan: Plan, measures: Mapping[str, Measure]
@@ -118,8 +118,8 @@ class Evidence:
     ) -> Result | None:
         """Return a measure's result over all examples of a model; None if it was not measured.
 
-        With `control`, the seed of an untrained control, return the result of this control. In the result's
-        `examples`, the coordinate `example` holds the ids of the prompts.
+        `control` is the seed of an untrained control. With `control`, return the result of this control. In
+        the result's `examples`, the coordinate `example` holds the ids of the prompts.
         """
         return self._result(key, model, domain, (control,))
 
@@ -153,10 +153,10 @@ class Evidence:
     def paired(
         self, key: str, value: str, a: str | Result | None, b: str | Result | None
     ) -> tuple[np.ndarray, np.ndarray] | None:
-        """Return a value of two models (or results) on the prompts that they share, in the same order.
+        """Return a value of two models (or results) on the prompts that both share, in the same order.
 
         The arrays are (prompt, …). A prompt that several controls have read is averaged over the controls.
-        None if a result is missing or there is no common prompt.
+        Return None if a result is missing, or if the results share no prompt.
         """
         results = [
             self.result(key, source) if isinstance(source, str) else source for source in (a, b)
@@ -167,7 +167,8 @@ class Evidence:
     def gather(self) -> None:
         """Read and cache the results of all measures and models, opening each shard once.
 
-        Call it before writing tables or pages, which need all results. `result` reads a single result faster.
+        Call this method before writing tables or pages, which need all results. To read a single result,
+        `result` is faster.
         """
         seeds = self.request.control_seeds
         parts: list[tuple[str, Weights, list[Weights]]] = [
@@ -197,9 +198,10 @@ class Evidence:
         return self.measures[key].summarise(examples, name)
 
     def _read(self, keys: list[str], model: str, domain: str, weights: Weights) -> Iterator[Values]:
-        """Yield, by example, the seed of its permuted weights (None: trained) and its data by measure key.
+        """Yield, for each example, the seed of its weights and its data by measure key.
 
-        Only examples of one model in one domain are read, with the weights in `weights`.
+        The seed is that of permuted weights, or None for trained weights. Only examples of one model in one
+        domain are read, with the weights in `weights`.
         """
         for shard in self.plan.shards:
             spec = shard.spec
@@ -225,11 +227,12 @@ class Evidence:
     # Answers
 
     def answers(self, setting: str, model: str | None) -> dict[str, np.ndarray] | None:
-        """Return the answers of a model in a setting as columns, one row per question; None if not asked.
+        """Return a model's answers in a setting as columns, one row per question; None without answers.
 
-        Columns: id, question, prediction, cluster, exact_match, contains, f1, steps, masks, cut (whether the
-        length cut the answer off), known (whether the pair knows the person), gold (the gold answers) and
-        counted (the gold answer that the prediction contains; "" if none).
+        The columns are id, question, prediction, cluster, exact_match, contains, f1, steps, masks, cut
+        (whether the length cut the answer off), known (whether the pair knows the person), gold (the gold
+        answers) and counted (the gold answer that the prediction contains; "" if the prediction contains
+        none).
         """
         if (setting, model) not in self._answers:
             self._answers[setting, model] = self._scores(setting, model)
@@ -264,11 +267,11 @@ class Evidence:
         return cut.describe(answers["cut"], int(answers["masks"][0]))
 
     def cut_off(self, settings: Sequence[str], *models: str | None) -> str:
-        """Return the reason why answers that were cut off make a claim untestable; "" if they do not.
+        """Return why answers that were cut off make a claim untestable; "" if the claim is testable.
 
-        A claim is untestable if most answers in one of `settings` were cut off. These are the settings on
-        which the study decides the claim, without settings with hidden columns: if hiding columns keeps a
-        model from ending its answers, that is an effect of hiding.
+        A claim is untestable if most answers of a model in one of `settings` were cut off. `settings` are the
+        settings on which the study decides the claim, without settings that hide columns. If hidden columns
+        keep a model from ending its answers, the length of the answers is an effect of hiding.
         """
         for model in models:
             for setting in settings:
@@ -295,7 +298,8 @@ class Evidence:
     def hidden(self, setting: str, model: str | None) -> tuple[float, float] | None:
         """Return the share of a head's attention that a setting hides, and the number of hidden columns.
 
-        Both are means over questions. None if the setting hides nothing or was not asked.
+        Both numbers are means over questions. Return None if the setting hides nothing, or if it was not
+        asked.
         """
         pairs = [
             (line["hidden_share"], line["hidden_columns"])
@@ -311,7 +315,7 @@ class Evidence:
     def right(
         self, setting: str, model: str | None, label: str = "", *, level: float = 0.95
     ) -> Number | None:
-        """Return the share of questions answered right; None if not asked, or if answers are not scored.
+        """Return the share of questions answered right; None if the setting has no answers or no scores.
 
         An answer is right if it contains a gold answer.
         """
@@ -375,7 +379,7 @@ class Evidence:
     ) -> tuple[list[str], np.ndarray, np.ndarray] | None:
         """Return the ids of the questions asked in both settings, and right (1 or 0) in each setting.
 
-        None if a setting was not asked, or if answers are neither right nor wrong.
+        Return None if one of the settings was not asked, or if answers are neither right nor wrong.
         """
         answers = self.answers(setting, model), self.answers(base, model)
         if answers[0] is None or answers[1] is None:
@@ -431,7 +435,7 @@ class Evidence:
         """Return the scene of an example for the viewer.
 
         `name` is `PAGE` for the scene of a report, or `SERVED` for the more complete scene of the server. If
-        the scene of the report is complete, it is the only one stored, and is returned for both names.
+        the scene of the report is complete, only this scene is stored, and it is returned for both names.
         With `arrays=False`, packed arrays are not read.
         """
         scenes = self._example(shard, index)["scenes"]

@@ -119,7 +119,7 @@ class Findings(Evidence):
 
     @cached_property
     def verdicts(self) -> tuple[Claim, ...]:
-        """The claims of the main run and of extra runs, each number once, in the order of the numbers.
+        """The claims of the main run and of extra runs, each number once, sorted by number.
 
         A claim that the main run cannot test is taken from the first extra run that can test it.
         """
@@ -326,8 +326,9 @@ def _measured(request: Request) -> dict[str, Measure]:
 def _as_run(run: Run, request: Request) -> Plan:
     """Return the plan of the shards that a run stored.
 
-    It is the plan of the request, unless a study of the run is not installed or plans differ between
-    versions. Then only stored shards are listed, and each shard of answers is read to find its setting.
+    The plan is computed from the request. If a study of the run is not installed, or if another version
+    planned other shards, the plan lists only stored shards, and each shard of answers is read to find its
+    setting.
     """
     manifest = run.manifest() or {"result": {"shards": []}}
     lying = {shard["shard"] for shard in manifest["result"]["shards"]}

@@ -1,7 +1,7 @@
-"""Compare how much two models gain from passages, question by question, for claim 7.
+"""Compare, question by question, how much two models gain from passages (claim 7).
 
 Answers are given as columns with one value per question. The result is a number, or the reason why the
-answers cannot test the claim. This module reads no run.
+answers cannot test the claim. This module reads no files.
 """
 
 from collections.abc import Mapping, Sequence

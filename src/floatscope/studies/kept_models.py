@@ -15,11 +15,11 @@ Key = tuple[str, str | None, str, int | None]  # name, device, dtype, and the se
 class KeptModels:
     """A cache of models, which drops the oldest models if the next model would not fit into ROOM.
 
-    The next model is assumed to be as large as the largest so far. A trained model is kept beside its
-    control in any case, because a shard needs both. If there is no room for a second control, the network of
-    the first control is filled with the trained weights, permuted by the second seed. A run then loads a
-    control only once, and the first control can no longer be used. Paths are relative to `folder`, by
-    default the working directory.
+    The next model is assumed to be as large as the largest model in the cache. A trained model and its
+    control are kept together even if both exceed ROOM, because a shard needs both. If there is no room for a
+    second control, the network of the first control is filled with the trained weights, permuted by the
+    second seed. The network of a control is then loaded only once per run, and the first control can no
+    longer be used. Paths of models are relative to `folder`, by default the working directory.
     """
 
     def __init__(self, folder: Path = Path()) -> None:
@@ -40,9 +40,10 @@ class KeptModels:
         return sum(sizes) + max(sizes, default=0) > ROOM
 
     def _refilled(self, key: Key) -> Model | None:
-        """Turn another control in memory into this one, by permuting the trained weights into its network.
+        """Turn another control in memory into the control `key`, by permuting weights into its network.
 
-        Return None if `key` is a trained model, or if the trained model or another control is not in memory.
+        The weights are those of the trained model. Return None if `key` is a trained model, or if the trained
+        model or another control is not in memory.
         """
         *model_key, seed = key
         trained = self.models.get((*model_key, None))  # type: ignore[arg-type]

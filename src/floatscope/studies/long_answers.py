@@ -1,8 +1,8 @@
-"""Describe the length of answers, and give the reasons why a task cannot test a claim.
+"""Describe the length of answers, and explain why a task cannot test a claim.
 
-The length of an answer is its number of content tokens, because steps that reveal end tokens say nothing
-about it. Continuations and summaries are neither right nor wrong, and running text is a single domain. No
-claim is decided here.
+The length of an answer is its number of content tokens; end tokens are not counted, because the steps that
+reveal them say nothing about the answer. Continuations and summaries are neither right nor wrong, and running
+text is a single domain. This module decides no claim.
 """
 
 import numpy as np

@@ -1,4 +1,5 @@
-"""Experiments, one file each, which change a running model for one question after another.
+"""Experiments, one file each.
 
-A measure reads a trace. An experiment removes heads or replaces residuals, and runs the model again.
+An experiment runs the model with a change, such as removed heads or replaced residuals, on each question in
+turn; a measure only reads a recorded trace.
 """

@@ -1,9 +1,10 @@
-"""Trace where and when the answer enters, by patching a corrupted run with the residual of a clean run.
+"""Measure where and when the answer enters, by patching a corrupted run with residuals of a clean run.
 
-Both runs read the same prompt, except that the corrupted run has another answer of the same length in its
-passages. Both follow the order in which the clean prompt is decoded, with the same tokens on the canvas. Each
-step scores the tokens of the gold answer that it reveals. The scores of all steps add up to the answer's
-log-probability in this order. The effect of patching is reported as a share of the gap between the two runs.
+Both runs read the same prompt, except that the passages of the corrupted run contain another answer of the
+same length. Both runs follow the order in which the clean prompt is decoded, with the same tokens on the
+canvas. Each step scores the tokens of the gold answer that the step reveals. The scores of all steps add up
+to the answer's log-probability in this order. The effect of patching is reported as a share of the gap
+between the two runs.
 """
 
 import re
@@ -180,7 +181,7 @@ def corrupted(record: Record, right: str, wrong: str) -> Record:
 
 
 def grouped(right: Encoded, wrong: Encoded, answer: int, shift: int) -> dict[str, tuple[int, ...]]:
-    """Return the positions of prompt and answer by group; group SPAN is where the two prompts differ.
+    """Return the positions of prompt and answer by group; the prompts differ in the positions of SPAN.
 
     Args:
         right: The clean prompt.
@@ -211,11 +212,13 @@ def grouped(right: Encoded, wrong: Encoded, answer: int, shift: int) -> dict[str
 def _states(
     context: ExperimentContext, prompt: Encoded, answer: list[int]
 ) -> list[tuple[int, list[int], dict[int, int]]]:
-    """Return the steps that reveal gold tokens: index, canvas after the prompt, revealed tokens by place.
+    """Return, for each step that reveals gold tokens, its index, its canvas and the revealed tokens.
 
-    Steps are in the order in which the prompt is decoded. The gold answer stands where the decoding wrote
-    it, or at the beginning; other places have the decoded tokens. A place that the decoding left masked is
-    revealed at the last step. In a causal model, each token of the answer is a step.
+    The canvas begins after the prompt, and the revealed tokens are given by place on the canvas. Steps are in
+    the order in which the prompt is decoded. The canvas has the gold answer at the place where the decoding
+    wrote it or, if the decoding did not write it, at the beginning. Other places have the decoded tokens. A
+    place that the decoding left masked is revealed at the last step. In a causal model, each token of the
+    answer is a step.
     """
     model = context.model
     if model.mask_id is None:

@@ -1,9 +1,9 @@
-"""Base class of experiments: dataclasses whose fields are their configuration.
+"""Define the base class of experiments, and the context in which an experiment runs.
 
-A worker creates an `ExperimentContext` for a model, calls `prepare` once, and then calls `ask` for one
-question after another. `ask` returns a labelled dataset, as a measure of a trace does, so that the same code
-writes tables and figures. Importing this module does not import torch; code that runs a model is imported
-in the functions that run it.
+An experiment is a dataclass whose fields are its configuration. A worker creates an `ExperimentContext` for a
+model, calls `prepare` once, and then calls `ask` for each question in turn. `ask` returns a labelled dataset,
+as a measure of a trace does, so that the same code writes the tables and figures of experiments and measures.
+Importing this module does not import torch; code that runs a model is imported in the functions that run it.
 """
 
 from collections.abc import Callable
@@ -31,7 +31,7 @@ Tick = Callable[[], None]  # a heartbeat
 
 
 class Unusable(UsageError):
-    """The error for a question that cannot be used, which is left out and listed with the reason."""
+    """The error for a question that cannot be used; the question is left out and listed with the reason."""
 
     def __init__(self, why: str) -> None:
         super().__init__(why, "It is left out.")
@@ -39,7 +39,7 @@ class Unusable(UsageError):
 
 @dataclass(frozen=True, eq=False)
 class ExperimentContext:
-    """The context of an experiment: a trained model or untrained control, its questions and its sampler."""
+    """The inputs of an experiment: a trained model or untrained control, the questions and the sampler."""
 
     model: "Model"
     sampler: "AnySampler"

@@ -1,10 +1,10 @@
-"""Measure what the answer loses without each head, and without the strongest retrieval heads.
+"""Measure what the gold answer loses without each head, and without the strongest retrieval heads.
 
 The loss is the decrease of the gold answer's log-probability per token, in one forward with the whole answer
-masked (in a causal model: each token given the tokens before it). Many heads share a forward
-(`interventions/branching.py`). Retrieval heads are chosen by their evidence attention on questions on which
-no head is removed. They are compared with as many other heads of similar output norm, because removing a
-head with a large output costs much, whatever the head attends to.
+masked (in a causal model: each token given the tokens before it). One forward computes the losses of many
+heads (`interventions/branching.py`). Retrieval heads are chosen by their evidence attention, on questions on
+which no head is removed. Retrieval heads are compared with as many other heads of similar output norm,
+because removing a head with a large output costs much, whatever the head attends to.
 """
 
 import json
@@ -210,7 +210,7 @@ def matched_sets(
 ) -> list[Heads]:
     """Draw sets of other heads whose output norms are near those of the chosen heads.
 
-    In each round every chosen head, in random order, takes the free head with the nearest norm. The heads
+    In each round, every chosen head, in random order, takes the unused head with the nearest norm. The heads
     taken for each chosen head are then distributed over the sets at random. No head is in two sets, because
     sets with common heads would differ less from each other than from the chosen heads.
 
@@ -251,10 +251,10 @@ def norms_of(result: Result, choice: str = EVIDENCE) -> tuple[float, float]:
 
 
 def paired_p(loss: Float[np.ndarray, "n l h"]) -> Float[np.ndarray, "l h"]:
-    """Return each head's p-value of a loss other than zero: Wilcoxon's signed-rank test over questions.
+    """Return each head's p-value for a loss other than zero: Wilcoxon's signed-rank test over questions.
 
-    The test uses ranks because losses are skewed, and a single question must not make a head stand out. If
-    all losses of a head are zero, p = 1.
+    The test uses ranks because losses are skewed: without ranks, a single question could give a head a small
+    p-value. If all losses of a head are zero, the p-value is 1.
     """
     from scipy import stats
 

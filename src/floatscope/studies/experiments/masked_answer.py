@@ -1,8 +1,9 @@
-"""Score a gold answer in one forward: the canvas, the rows that predict the answer, its log-probability.
+"""Compute the log-probability of a gold answer in one forward.
 
-For a diffusion model the whole answer is masked, with as many masks as are decoded. A causal model reads the
-answer itself, and each row predicts the next token. Whether an answer begins with a space depends on the
-model: the spelling that is more likely under the unchanged model is used.
+The module builds the canvas of the forward, and finds the rows that predict the answer. For a diffusion model
+the whole answer is masked, with as many masks as are decoded. A causal model reads the answer itself, and
+each row predicts the next token. Models differ in whether an answer begins with a space. The answer is
+spelled with or without a space, whichever spelling is more likely under the unchanged model.
 """
 
 from collections.abc import Sequence

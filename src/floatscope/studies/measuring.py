@@ -51,7 +51,7 @@ class Measuring(Generic[T]):
 def threads_of(workers: int) -> int:
     """Return the number of measuring threads of each worker: its share of the cores, from 1 to 4.
 
-    OMP_NUM_THREADS lowers the number if it is set.
+    If OMP_NUM_THREADS is set, the number of threads is at most OMP_NUM_THREADS.
     """
     cores = usable_cores()
     allowed = os.environ.get("OMP_NUM_THREADS", "")

@@ -32,8 +32,8 @@ def overall(
 ) -> Number | None:
     """Return the mean of a value over examples; each example is averaged over `layers` and other dimensions.
 
-    Given a list of results of untrained networks on the same prompts, average over networks too
-    (`average_networks`). None if there is no result, or if no example has a value.
+    If `results` is a list of results of untrained networks on the same prompts, average over the networks too
+    (`average_networks`). Return None if there is no result, or if no example has a value.
     """
     if results is None:
         return None
@@ -66,9 +66,9 @@ def average_networks(
 ) -> Number | None:
     """Average values over networks and prompts, with an interval for one further network of the same kind.
 
-    A trained network exceeds untrained networks only if it exceeds what a further untrained network could
-    give. The interval therefore includes the variance between networks instead of the variance of their
-    mean, and stays within `bounds`. None for fewer than two networks.
+    A trained network exceeds untrained networks only if it exceeds the values that a further untrained
+    network could have. The interval therefore includes the variance between networks instead of the variance
+    of their mean. The interval stays within `bounds`. Return None for fewer than two networks.
     """
     if len(values) < 2:
         return None
@@ -111,9 +111,9 @@ def number(
 ) -> Number | None:
     """Return the mean of one value per example, with an interval; None if no example has a value.
 
-    `bounds` are the range of a value, such as SHARES and DIFFERENCES of `stats.intervals`. `smooth` is passed
-    to `stats.intervals.mean`. With `clusters`, one name per example, clusters are averaged first, and n is
-    the number of clusters.
+    `bounds` is the range of a value, such as SHARES or DIFFERENCES of `stats.intervals`. `smooth` is passed
+    to `stats.intervals.mean`. `clusters` has one name per example. With `clusters`, values are first averaged
+    within each cluster, and n is the number of clusters.
     """
     values = np.asarray(values, float)
     if clusters is not None:
@@ -139,10 +139,10 @@ def subtract_controls(
 ) -> Number | None:
     """Return the mean over prompts of trained − controls, with the variance between controls in its interval.
 
-    `trained` and each of `controls` map prompt ids to values. `bounds` and `fixed` have the meaning that they
-    have in `stats.intervals.beyond_controls`. `most_free` limits the degrees of freedom of the variance
-    between controls, for controls that follow a skewed distribution. None if no prompt has a value, or
-    without controls.
+    `trained` and each of `controls` map prompt ids to values. `bounds` and `fixed` have the same meaning as
+    in `stats.intervals.beyond_controls`. `most_free` limits the degrees of freedom of the variance between
+    controls, for controls that follow a skewed distribution. Return None if no prompt has a value, or if
+    there are no controls.
     """
     names = [name for name, value in trained.items() if not np.isnan(value)]
     several = np.array([[control.get(name, np.nan) for name in names] for control in controls])

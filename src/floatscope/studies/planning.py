@@ -1,4 +1,4 @@
-"""Turn a request into a plan of shards, with each piece of work once even if several studies need it."""
+"""Turn a request into a plan of shards. Work that several studies need is planned only once."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -88,8 +88,9 @@ def questions_of(setting: Setting, request: Request) -> int:
 def plan(request: Request, limit: int = MOST) -> Plan:
     """Return the plan of a request: the shards of the main run, then the shards of its extra runs.
 
-    The spec of an extra run's shard has its number in `run`, from 1. More than `limit` shards are an error
-    and are not created, because a request from a file may ask for any number.
+    Extra runs are numbered from 1, and the spec of a shard has the number of its extra run in `run`. Raise an
+    error for more than `limit` shards before they are created, because a request from a file may ask for any
+    number.
     """
     shards = list(islice(_all_shards(request), limit + 1))
     if len(shards) > limit:

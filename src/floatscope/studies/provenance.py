@@ -1,8 +1,8 @@
-"""Find the folder to which a run's paths are relative, and compute checksums of its files.
+"""Find the folder to which a run's paths are relative, and compute checksums of the run's files.
 
-A run is repeated from the request in its run.json. Its paths are relative to the working directory or, if
-files are missing there, to the folder where the run was made. Files are read completely and hashed; nothing
-is copied. Models are identified by fingerprints, which workers store with every shard.
+A run is repeated from the request in its run.json. The paths in the request are relative to the working
+directory or, if files are missing there, to the folder where the run was made. Files are read completely and
+hashed; no file is copied. Models are identified by fingerprints, which workers store with every shard.
 """
 
 import hashlib
@@ -28,7 +28,7 @@ def file_digests(request: Request, folder: Path) -> dict[str, str]:
 
 
 def plugin_digests(plugins: Iterable[str]) -> dict[str, str]:
-    """Return the sha256 of every plugin's file, by the name of the source.
+    """Return the sha256 of each plugin's file, under the key "plugin " + the plugin as given in the request.
 
     The file of a module is the one that Python would import. Plugins without a file are left out.
     """
@@ -48,9 +48,9 @@ def _plugin_file(plugin: str) -> Path | None:
 
 
 def data_digests(parts: Iterable[Request], folder: Path) -> dict[str, str]:
-    """Return the sha256 of every file of records or of token frequencies, by the name of the source.
+    """Return the sha256 of each file of records or of token frequencies, under the key "data " + its path.
 
-    The name is "data " and the path in the request.
+    The path is written as in the request. Paths without a file are left out.
     """
     named = [path for part in parts for path in (part.data, part.frequencies) if path]
     files = {path: Path(located(path, folder)).expanduser() for path in dict.fromkeys(named)}
@@ -67,9 +67,9 @@ def without_plugins(
 ) -> dict[str, Any]:
     """Return the fields of a request's file without the field `plugins`, also in its extra runs.
 
-    A plugin is Python code that runs as the user, and the file may be untrusted: only plugins that the
-    command line names are loaded. A file that names plugins is refused if `overrides`, the fields from the
-    command line, name none.
+    A plugin is Python code that runs as the user, and the file may be untrusted. Therefore only plugins that
+    the command line names are loaded. `overrides` has the fields from the command line. Raise an error if the
+    file names plugins and `overrides` names none.
     """
     lists = [part["plugins"] for part in parts_of(fields) if part.get("plugins")]
     named = [
@@ -92,7 +92,8 @@ def repeated(
 ) -> tuple[dict[str, Any], Path]:
     """Return the fields of the request in a run.json, and the folder to which its paths are relative.
 
-    `overrides` replace fields of the file; a file that is replaced need not exist.
+    The fields in `overrides` replace fields of the request. If a field is replaced, the file that it named
+    need not exist.
     """
     run = require_run(dict(run), where)
     fields = {**without_plugins(run["request"], overrides, where), **overrides}
@@ -102,7 +103,7 @@ def repeated(
 def folder_of(run: Mapping[str, Any], request: Request, where: Path) -> Path:
     """Return the folder to which a run's paths are relative; refuse files that are missing or changed.
 
-    It is the working directory or, if a path does not exist there, the folder where the run was made.
+    The folder is the working directory or, if a path does not exist there, the folder where the run was made.
     """
     used = {part.data for part in (request, *request.extra_runs)}
     sources = run.get("sources", {})

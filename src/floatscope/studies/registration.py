@@ -1,10 +1,11 @@
 """Write and check the registration of a run: its rules, n, stopping rule, controls and settings.
 
 The registration is written as `registration.json` into the run's directory before the first shard is
-computed. Its sha256 is stored in `run.json` among the run's sources, and in the event of `log.jsonl` that
-records when it was written. It contains no time, so that the same request and the same code of Floatscope
-give the same bytes. A registration can be written earlier (`study --register-only FILE`), deposited where a
-third party can date it, and passed to the run (`--registration FILE`), which must agree with it.
+computed. The sha256 of this file is stored in `run.json` among the run's sources, and in the event of
+`log.jsonl` that records when the file was written. The file contains no time, so that the same request and
+the same code of Floatscope give the same bytes. A registration can also be written earlier (`study
+--register-only FILE`) and deposited where a third party can date it. This file is then passed to the run
+(`--registration FILE`), and must agree with the run's request.
 """
 
 import hashlib
@@ -68,7 +69,7 @@ class RegisteredClaim(_Part):
 
 
 class RegisteredControls(_Part):
-    """The registered untrained networks, which claims are compared with."""
+    """The registered untrained networks, with which the models of the claims are compared."""
 
     number: int
     kind: str
@@ -184,8 +185,9 @@ def registration_for(
 ) -> bytes | None:
     """Return the bytes of a run's registration; None if the run was started without a registration.
 
-    A new run gets the registration in `registration_path` or, by default, that of its request. A run that
-    has stored a shard keeps the registration with which it was started, and cannot get one afterwards.
+    A new run gets the registration in `registration_path` or, by default, the registration of its request. A
+    run that has stored a shard keeps the registration with which it was started. If it was started without a
+    registration, it cannot get one afterwards.
     """
     earlier = None if registration_path is None else read_registration(registration_path, request)
     run = Run(directory)
@@ -275,16 +277,16 @@ def rules_of(registration: Registration) -> dict[str, dict[str, Any]]:
 def _fields(claim: RegisteredClaim) -> dict[str, Any]:
     """Return the fields of a claim that decide its verdict, except the method.
 
-    The claim's wording and the planned n do not decide.
+    The claim's wording and the planned n do not decide the verdict.
     """
     fields = {"quantity", "delta", "of_layers", "unit", "direction", "untrained", "level"}
     return claim.model_dump(mode="json", include=fields)
 
 
 def _method_differences(before: RegisteredClaim, after: RegisteredClaim, where: str) -> list[str]:
-    """Return the number of the first line in which two methods differ, in a message; [] if they are equal.
+    """Return a message with the number of the first line in which two methods differ; [] if they are equal.
 
-    Complete methods are too long to quote.
+    The message does not quote the methods, because complete methods are too long.
     """
     if before.method == after.method:
         return []

@@ -242,13 +242,13 @@ def _parse_yaml(raw: bytes) -> Any:
 
 
 def read_request(path: Path) -> dict[str, Any]:
-    """Read the fields of a request from a file.
+    """Read the fields of a request from a file, without validating them.
 
     Args:
         path (Path): A .toml, .yaml, .yml or .json file.
 
     Returns:
-        The fields, which are not validated yet: pass them to `request_of`.
+        The fields of the request; `request_of` validates them.
     """
     if path.suffix not in (".toml", ".yaml", ".yml", ".json"):
         raise UsageError(

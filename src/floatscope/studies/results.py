@@ -1,6 +1,6 @@
 """Write the results of a run: a tidy parquet table per measure, the answers, and summary.json.
 
-Only the shards are read, in a fixed order, so that the same run gives the same bytes.
+The results are computed only from the shards, in a fixed order, so that the same run gives the same bytes.
 """
 
 import io

@@ -1,4 +1,4 @@
-"""Run a request from beginning to end: plan, shards, tables. The report is built by the caller."""
+"""Run a request: plan its shards, compute the shards, and write tables. The caller builds the report."""
 
 import os
 from dataclasses import replace
@@ -29,10 +29,10 @@ def run(
 ) -> tuple[Summary, Findings]:
     """Compute the missing shards of a run, write results/ and summary.json, and return summary and findings.
 
-    Paths of the request are relative to `folder`, by default the working directory. A request that cannot
-    work raises an error before anything is written or any worker starts (`early`). The claims of the run
-    and their rules are registered before its first shard; `registration` is the file of an earlier
-    registration. `options` are passed to `engine.execute`.
+    Paths of the request are relative to `folder`, by default the working directory. If the models, sampler,
+    data or prompts of the request cannot work, an error is raised before anything is written or any worker
+    starts (`early`). The claims of the run and their rules are registered before its first shard is computed.
+    `registration` is the file of an earlier registration. `options` are passed to `engine.execute`.
     """
     overwrite = bool(options.get("overwrite"))
     registered = registration_for(request, out, overwrite=overwrite, registration_path=registration)

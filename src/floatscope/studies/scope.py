@@ -1,7 +1,7 @@
-"""Describe what a verdict is about: the models that were measured, and the number of prompts.
+"""Describe the models and prompts that a verdict is about.
 
-Prompts of one model support a statement about that model. A statement about diffusion models in general
-needs models or trainings as units: see `comparison`.
+Prompts of one model support a statement about that model. A statement about diffusion models in general needs
+models or trainings as units (see `comparison`).
 """
 
 from pathlib import PurePath
@@ -19,7 +19,7 @@ GENERAL = (
 def scope_of(claim: Claim, rule: Rule | None, evidence: Evidence) -> str:
     """Return the models, the number of prompts and the data of a claim, as text.
 
-    For example "for pair/mdm, 24 prompts of world:mixed". Without a measured number of prompts, the text is
+    An example is "for pair/mdm, 24 prompts of world:mixed". If no number of prompts was measured, the text is
     "for pair/mdm, on world:mixed".
     """
     named = {MDM: evidence.mdm, ARM: evidence.arm}

@@ -1,4 +1,4 @@
-"""Define settings, which say how questions are asked, and the names shared by studies, plan and worker."""
+"""Define settings, which are ways to ask questions, and names that studies, plan and worker share."""
 
 from dataclasses import dataclass
 

@@ -1,8 +1,8 @@
-"""Check the metadata in the shards of a study before they are used.
+"""Check the metadata in the shards of a study before the metadata are used.
 
 A run may be untrusted, or damaged in ways that its checksums do not show. A missing field, or a field of
-another type, raises an error that names the shard and the field. Wrong shapes or values of the data raise an
-error where they are used, inside the context `understood`.
+another type, raises an error that names the shard and the field. Arrays with wrong shapes or values raise an
+error where they are used, in a `with` block of `understood`.
 """
 
 from contextlib import AbstractContextManager
@@ -133,5 +133,5 @@ def _wrong(run: Run, shard: str, problem: str) -> RunError:
 
 
 def understood(directory: Path) -> AbstractContextManager[None]:
-    """Return a context that turns any error inside it into a RunError about the data of this run."""
+    """Turn any error in the `with` block into a RunError about the data of this run."""
     return foreign(RunError, f"{directory} contains values that its studies cannot use", _COPY)

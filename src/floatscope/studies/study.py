@@ -1,9 +1,10 @@
-"""Define a study: a question about one or more models, the work that answers it, and its verdicts.
+"""Define the base class of studies.
 
-A study names measures (of traces), settings (for questions) and experiments (on a running model). The plan
-contains each of them once, even if several studies share it. `claims` computes verdicts, `findings` writes
-sentences from numbers, `figures` draws, and `tables` adds tables to those of the measures. Nothing here runs
-a model.
+A study has a question about one or more models, and names the work that answers the question: measures of
+traces, settings in which questions are asked, and experiments on a running model. A plan contains each
+measure, setting and experiment once, even if several studies need it. The method `claims` computes verdicts,
+`findings` writes sentences from numbers, `figures` draws figures, and `tables` adds tables to those of the
+measures. No model is run in this module.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -71,10 +72,10 @@ class Study:
     def controlled(self, request: Request) -> tuple[str, ...]:
         """Return the names of the measures that are also computed on untrained controls.
 
-        By default these are the measures of given texts, whose names end in "-same" or "-states". Measures
-        of complete decodings cost a control one forward per step, and must be named by the study. Controls
-        read what the trained model has decoded, except for measures with `own_tokens`, for which they
-        decode by themselves.
+        By default these are the measures of given texts, whose names end in "-same" or "-states". Measures of
+        complete decodings cost a control one forward per step; a study has to override this method to name
+        them. Controls read the tokens that the trained model has decoded. For measures with `own_tokens`,
+        controls read tokens that they have decoded themselves.
 
         Args:
             request (Request): The request of the run.
@@ -122,7 +123,9 @@ class Study:
         return ()
 
     def tables(self, evidence: Evidence) -> dict[str, pd.DataFrame]:
-        """Return additional tables, by the names in `makes`; measures and experiments have their own.
+        """Return additional tables, by the names in `makes`.
+
+        The tables of measures and experiments are written in any case, and are not returned by this method.
 
         Args:
             evidence (Evidence): What the run measured.

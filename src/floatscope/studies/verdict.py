@@ -1,16 +1,17 @@
 """Decide a claim from its primary quantity θ, by a rule that is registered before the run.
 
-- holds: the whole interval of θ is beyond δ, the smallest effect that matters. Some rules also require it to
-  be beyond θ for untrained weights.
+- holds: the whole interval of θ is beyond δ, the smallest effect that matters. Some rules also require the
+  interval to be beyond θ for untrained weights.
 - refuted: the whole interval is on the other side of δ.
 - undecided: the interval contains δ, or there are fewer than 20 examples. The reason says how many examples
-  would decide.
-- not testable: a floor, a ceiling or a missing model. The reason says what would make the claim testable.
+  would decide the claim.
+- not testable: the run has a floor, a ceiling or a missing model. The reason says what would make the claim
+  testable.
 
-The interval is wide enough for all claims of a family to be right together in 95 of 100 runs. The claims of a
+Intervals are wide enough for all claims of a family to be right together in 95 of 100 runs. The claims of a
 family are counted over all registered studies. The package has two families: claims of the literature on
-attention, and causal questions. Other quantities are shown beside the primary quantity and never decide.
-Nothing is measured here.
+attention, and causal questions. Other quantities are shown beside the primary quantity and never decide a
+claim. This module measures nothing.
 """
 
 import math
@@ -33,7 +34,7 @@ _AROUND_ZERO = (-0.2, -0.1, -0.05, 0.0, 0.05, 0.1, 0.2)  # deltas of a curve if 
 def claims_together(family: str) -> int:
     """Return the number of claims in a family, over all registered studies including plugins; at least 1.
 
-    These claims are judged together. A rule that no study declares is judged by itself.
+    The claims of a family are judged together. A rule that no study declares is judged alone.
     """
     declared = {rule for study in STUDIES.values() for rule in study.rules if rule.family == family}
     return max(len(declared), 1)
@@ -140,10 +141,10 @@ def judge(
         study: Name of the study that the claim belongs to.
         primary: θ with its interval at the rule's level; None if θ could not be measured.
         control: θ for untrained weights, with its interval.
-        bar: Why this run cannot test the claim, and which run could; "" if this run can.
+        bar: Why this run cannot test the claim, and which run could test it; "" if this run can test it.
         sentence: What was measured, in words.
         numbers: Further quantities for the page.
-        checks: Secondary tests, which never decide.
+        checks: Secondary tests, which never decide the claim.
         variants: The verdicts under other rules or for other numbers (`vary`).
         remedy: Advice for an undecided claim, in place of a number of examples.
     """
@@ -186,8 +187,8 @@ def outcome(
 ) -> tuple[str, str]:
     """Return the verdict on a claim, and the reason of the verdict; for arguments see `judge`.
 
-    With `plan`, the reason of an undecided claim says how many examples would decide (which takes a moment)
-    or, if given, repeats the `remedy`.
+    With `plan`, the reason of an undecided claim is the `remedy` or, without a remedy, the number of examples
+    that would decide the claim. Computing this number takes a moment.
     """
     if bar:
         return NOT_TESTABLE, bar

@@ -1,8 +1,8 @@
-"""Compute some shards of a finished run again, and compare them with the stored shards.
+"""Recompute some shards of a finished run, and compare them with the stored shards.
 
-This tests what a run states about its models, data and versions. On the same kind of machine a recomputed
-shard is identical byte for byte. On another machine the last digits of floating-point sums may differ, and
-so may a token whose logit is nearly tied with another.
+The comparison tests the statements of a run about its models, data and versions. On the same kind of machine,
+a recomputed shard is identical byte for byte. On another machine, the last digits of floating-point sums may
+differ. A token may then differ too, if its logit is nearly equal to the logit of another token.
 """
 
 import json
@@ -30,7 +30,7 @@ _ELSEWHERE = ("device", "name")  # of a model: where it ran, and what its place 
 
 @dataclass(frozen=True)
 class ShardCheck:
-    """The comparison of a recomputed shard with the stored shard; `largest` is NaN if they do not match."""
+    """The comparison of a recomputed and a stored shard; `largest` is NaN if they cannot be compared."""
 
     shard: str
     work: str  # trace, ask or control; and the model
@@ -52,7 +52,7 @@ def verify(
     """Recompute `sample` shards of a finished run, and yield the comparison of each with the stored shard.
 
     Shards are drawn at random with `seed`, from each kind of work and model in turn. `progress` is called
-    with the id of each shard.
+    with the id of each shard before it is recomputed.
     """
     if sample < 1:
         raise UsageError(f"sample = {sample}", "Verify at least one shard.")
@@ -88,7 +88,7 @@ def _kind(shard: Shard) -> str:
 def _chosen(shards: list[Shard], sample: int, seed: int) -> list[Shard]:
     """Draw `sample` shards at random, from each kind of work and model in turn.
 
-    Shards are returned in the plan's order, which loads each model only once.
+    Shards are returned in the plan's order, so that each model is loaded only once.
     """
     by_kind: dict[tuple[str, str], list[Shard]] = defaultdict(list)
     for shard in random.Random(seed).sample(shards, len(shards)):

@@ -278,7 +278,7 @@ class ShardWorker:
     ) -> Measured:
         """Return an example's metadata, its datasets (values and scenes), and notes on what was left out.
 
-        Scenes are made if a trace is given in `shown`. No model is used, so that threads can run this.
+        Scenes are made only if `shown` has a trace. This method uses no model, so that threads can run it.
         """
         index, data = example["index"], Data()
         place = f"{index}/control-{example['control']}" if "control" in example else f"{index}"
@@ -314,10 +314,10 @@ class ShardWorker:
 
     @contextmanager
     def _untrained(self, name: str, seed: int, masked: bool) -> Iterator[None]:
-        """Return a context in which a model's untrained control is as sharp as the trained model.
+        """Make a model's untrained control as sharp as the trained model while the `with` block runs.
 
-        With `masked`, sharpness is compared on the masked rows of unfinished texts if the model has such
-        rows; otherwise on all rows of complete texts.
+        With `masked`, sharpness is compared on the masked rows of unfinished texts, if the model has such
+        rows. Otherwise sharpness is compared on all rows of complete texts.
         """
         control = self.model({"model": name, "control": seed})
         masked = masked and control.mask_id is not None
@@ -332,7 +332,7 @@ class ShardWorker:
     def _whole_texts(self, model: Model) -> tuple[Int[Tensor, "n size"], None]:
         """Return the token ids of the first prompts of the run with their gold answers, cut to one length.
 
-        The second value, the rows to compare, is None: all rows.
+        The second value says which rows to compare. It is None, because all rows are compared.
         """
         texts = [[*prompt, *gold] for prompt, gold in self._calibration(model)]
         size = min(map(len, texts))
@@ -376,7 +376,8 @@ class ShardWorker:
 
         - FINISHED: the finished text of `trace`
         - STATES: states of the decoding in `trace`
-        - "": all canvases of the decoding in `trace`; a causal or block model decodes by itself instead
+        - "": all canvases of the decoding in `trace`; a causal or block model reads a decoding of its own
+          instead
         - "own decoding": a decoding of the model itself
         - SAME: the prompt with its gold answer, the same text for all models
         """
@@ -396,7 +397,7 @@ class ShardWorker:
     def _gold(self, domain: str, index: int) -> str:
         """Return the gold answer that all models read, cut to as many words as models decode tokens.
 
-        Prose has no gold answer, and gives "".
+        Prose has no gold answer; return "" for prose.
         """
         if domain == PROSE:
             return ""
@@ -458,7 +459,7 @@ class ShardWorker:
     def _batching(self, model: Model, spec: dict[str, Any], viewed: bool) -> Batching:
         """Return the batching for a shard's model and domain, and for traces with or without viewer data.
 
-        It stores the memory use of such traces in the shards so far.
+        The batching stores the memory that such traces have taken in the shards so far.
         """
         kind = spec["model"], spec["domain"], viewed
         if kind not in self._batchings:
@@ -626,9 +627,9 @@ class ShardWorker:
         )
 
     def sampler(self, model: ModelFacts, setting: Setting | None = None) -> Any:
-        """Return the sampler for a model in a setting (by default: in traces); None if it does not apply.
+        """Return a model's sampler in a setting (by default: in traces); None if the setting does not apply.
 
-        A setting with a sampler of its own does not apply to causal models.
+        A setting that names a sampler does not apply to causal models.
         """
         request = self.request
         name = setting.sampler if setting and setting.sampler else request.sampler
@@ -657,7 +658,7 @@ class ShardWorker:
 
 @contextmanager
 def _replayed(model: Model) -> Iterator[None]:
-    """Return a context in which forwards are recorded and replayed on a GPU, without waiting for threads."""
+    """Record and replay forwards on a GPU while the `with` block runs, without waiting for threads."""
     before = model.graphs
     model.graphs = before and "always"
     try:
@@ -701,8 +702,8 @@ def _prose(record: Record, index: int) -> Prompt:
 def _repeats(records: Sequence[Record]) -> dict[int, str]:
     """Return, by index, why a record about the same paragraph or person as an earlier record is left out.
 
-    Such records are asked, because intervals of answers take clusters into account. They are neither traced
-    nor used in experiments.
+    The questions of such records are asked, because the intervals of answers take clusters into account. The
+    records are neither traced nor used in experiments.
     """
     first: dict[str, str] = {}
     repeats = {}

@@ -1,4 +1,4 @@
-"""The package's studies: one file and one line here each, in the order of lists and pages."""
+"""Import the package's studies, one file each, in the order of lists and pages."""
 
 from typing import TYPE_CHECKING
 

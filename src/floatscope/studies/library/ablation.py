@@ -1,4 +1,4 @@
-"""Ablation: which heads does an answer need, and are the retrieval heads among them?"""
+"""Study which heads an answer needs, and whether the retrieval heads are among these heads."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -45,7 +45,7 @@ NEEDED = Rule(
 
 
 class Ablation(Study):
-    """The study `ablation`, which decides claim 11."""
+    """The study `ablation`: whether a diffusion model needs its retrieval heads (claim 11)."""
 
     name = "ablation"
     options = ("heads",)
@@ -193,8 +193,9 @@ def _losses(
 ) -> tuple[dict[str, float], list[dict[str, float]]]:
     """Return the losses by question: without the chosen heads, and without each set of matched heads.
 
-    In points, a loss is 1 − the probability of a token of the answer without the heads. In nats, it is the
-    decrease of the log-probability. {} and [] if no heads were chosen in this way.
+    With the unit "points", a loss is 1 − the probability of a token of the answer without the heads. With
+    "nats", a loss is the decrease of the log-probability. Return {} and [] if no heads were chosen by
+    `choice`.
     """
     if result is None or choice not in result.examples["choice"].values:
         return {}, []
@@ -220,7 +221,7 @@ def _beyond(result: Result | None, choice: str, label: str, unit: str = "points"
 
 
 def _untrained(controls: Sequence[Result], choice: str, unit: str = "points") -> Number | None:
-    """Return loss without chosen heads − without matched heads for untrained networks.
+    """Return the loss without the chosen heads − the loss without matched heads, for untrained networks.
 
     The interval is for one further untrained network, estimated from `controls`.
     """

@@ -1,4 +1,4 @@
-"""Decoding: which positions and tokens does a sampler reveal first, and does it matter?
+"""Study which positions and tokens a sampler reveals first, and whether this order matters.
 
 The study runs the two samplers on which claims are decided. `compare_samplers` compares all samplers.
 """
@@ -60,7 +60,7 @@ REPAIR = Rule(
 
 
 class Decoding(Study):
-    """The study `decoding`, which decides claims 9a, 9b and 9c."""
+    """The study `decoding`: the order in which tokens are revealed (claims 9a, 9b and 9c)."""
 
     name = "decoding"
     options = ("frequencies",)
@@ -234,8 +234,8 @@ def beyond_null(
 ) -> Number | None:
     """Return a value of the order of decoding by confidence − its null; None if no answer has a value.
 
-    `value` names a value of `DecodingOrder`. `selected` is True for the answers that count; by default all
-    count.
+    `value` names a value of `DecodingOrder`. `selected` is True for the answers to average over; by default
+    for all answers.
     """
     order = evidence.order(CONFIDENCE, evidence.mdm)
     if order is None or not order.examples[value].notnull().any():

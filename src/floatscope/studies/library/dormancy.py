@@ -1,4 +1,4 @@
-"""Dormancy: are heads active in one domain and dormant in another, and do anchors have small values?"""
+"""Study whether heads are active in one domain and dormant in another, and the norm of values at anchors."""
 
 from collections.abc import Iterator, Mapping
 from typing import ClassVar
@@ -47,7 +47,7 @@ NO_MDM = "There is no diffusion model in this run: add one with --model."
 
 
 class Dormancy(Study):
-    """The study `dormancy`, which decides claims 10a and 10b."""
+    """The study `dormancy`: heads active in only one domain, and values at anchors (claims 10a and 10b)."""
 
     name = "dormancy"
     question = "Are heads active in one domain and at rest in another, and do anchors drain values?"
@@ -187,8 +187,8 @@ def crossing_heads(
 ) -> Number | None:
     """Return the share of a model's heads whose mean crosses the threshold between domains.
 
-    Heads are selected by Benjamini and Hochberg's procedure; the interval has simultaneous bounds. None if
-    a domain was not traced.
+    Heads are selected by Benjamini and Hochberg's procedure; the interval has simultaneous bounds. Return
+    None if a domain was not traced.
     """
     domains = None if model is None else _domains(evidence, model)
     if domains is None:

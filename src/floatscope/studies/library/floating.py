@@ -1,4 +1,4 @@
-"""Floating: does attention rest on one fixed token, or on anchors that move?"""
+"""Study whether attention rests on one fixed token, or on anchors that move."""
 
 from collections.abc import Iterator
 from typing import ClassVar
@@ -21,7 +21,7 @@ from . import floating_claims as claims
 
 
 class Floating(Study):
-    """The study `floating`, which decides claims 1, 2 and 4."""
+    """The study `floating`: whether attention has a fixed sink, or anchors that move (claims 1, 2 and 4)."""
 
     name = "floating"
     question = "Does attention rest on one fixed token, or on anchors that move?"

@@ -1,4 +1,4 @@
-"""Decide claims 1, 2 and 4: a fixed sink, anchors dispersed over prompts, anchors that move over layers."""
+"""Decide claims 1, 2 and 4: on a fixed sink, on anchors that differ over prompts, and over layers."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -127,9 +127,9 @@ def _first(result: Result) -> Float[np.ndarray, " n"]:
 def _first_apart(
     evidence: Evidence, key: str, seed: int | None = None
 ) -> Float[np.ndarray, " n"] | None:
-    """Return the share of attention on position 0, ARM − MDM, by prompt; None if one was not measured.
+    """Return the share of attention on position 0, ARM − MDM, by prompt; None if a model was not measured.
 
-    With `seed`, the models' untrained controls are compared.
+    With `seed`, compare the models' untrained controls instead of the models.
     """
     results = [evidence.result(key, m, control=seed) for m in (evidence.arm, evidence.mdm)]
     if results[0] is None or results[1] is None:
@@ -191,7 +191,8 @@ class Anchors:
     def real(self, chosen: np.ndarray, rule: str = "") -> Bool[np.ndarray, " cells"]:
         """Return whether each cell has a real anchor in the chosen examples.
 
-        With `rule`, return whether its strongest key passes this rule in most of these examples instead.
+        With `rule`, return instead whether the strongest key of each cell passes this rule in most of these
+        examples.
         """
         if rule:
             return np.asarray(self.passes[NAMES.index(rule)][chosen].mean(0) > 0.5)
@@ -229,8 +230,8 @@ def _decide_comparison(
 ) -> Claim:
     """Decide claim 2 or 4 on the difference between the models, MDM − ARM, over real anchors.
 
-    Both models read the same text. `does` is the verb of the sentence; `alternatives` are further variants:
-    label, key of the measure, rule, and comparison.
+    The MDM and the ARM read the same text. `does` is the verb of the sentence. `alternatives` are further
+    variants, each with a label, the key of a measure, a rule, and a comparison.
     """
     key = "strongest-same"
     theta, (mdm, arm), layer_counts, bar = _at_state(evidence, key, compare)
@@ -263,9 +264,9 @@ def _at_state(
 ) -> tuple[
     Number | None, tuple[Number | None, Number | None], tuple[Number | None, Number | None], str
 ]:
-    """Return the difference MDM − ARM, both models' values, both numbers of layers with anchors, and a bar.
+    """Return the difference MDM − ARM, the value of each model, its number of layers with anchors, and a bar.
 
-    The bar is the reason why the claim cannot be tested; "" if it can.
+    The bar is the reason why the claim cannot be tested; "" if the claim can be tested.
     """
     unknown = (None, None)
     results = [evidence.result(key, model) for model in (evidence.mdm, evidence.arm)]
@@ -321,9 +322,9 @@ def _anchors(evidence: Evidence, key: str, model: str | None, names: list[str]) 
 def _layer_moves(
     mdm: Anchors, arm: Anchors, rule: str
 ) -> tuple[Number | None, tuple[Number | None, Number | None]]:
-    """Return how often anchors move from layer to layer: MDM − ARM, and for both models.
+    """Return how often anchors move from layer to layer: difference MDM − ARM, and value of each model.
 
-    Layers with a real anchor are chosen on one half of the prompts, and moves counted on the other half.
+    Layers with a real anchor are chosen on one half of the prompts, and moves are counted on the other half.
     """
     first = np.arange(len(mdm.place)) % 2 == 0
 
@@ -349,10 +350,11 @@ def _layer_moves(
 def _dispersion(
     mdm: Anchors, arm: Anchors, rule: str, bins: int | None = BINS
 ) -> tuple[Number | None, tuple[Number | None, Number | None]]:
-    """Return the dispersion of anchors over prompts: MDM − ARM, and for both models.
+    """Return the dispersion of anchors over prompts: the difference MDM − ARM, and the value of each model.
 
-    Layers with a real anchor are chosen again in every random half of the prompts. `bins` is the number of
-    parts of a text in which anchors count as equal; None compares positions.
+    Layers with a real anchor are chosen again in every random half of the prompts. Each text is cut into
+    `bins` equal parts, and anchors in the same part count as equal. If `bins` is None, anchors at the same
+    position count as equal.
     """
 
     def make_statistic(side: Anchors) -> Callable[[np.ndarray], float]:
@@ -382,7 +384,7 @@ def _dispersion(
 def differ(labels: Int[np.ndarray, "n cells"]) -> Float[np.ndarray, " cells"]:
     """Return, by cell, the share of pairs of examples with different labels: an unbiased 1 − Σp².
 
-    p are the shares of the labels among the examples.
+    Each p is the share of the examples that have a label, and the sum is over labels.
     """
     n, cells = labels.shape
     n_labels = int(labels.max(initial=0)) + 1

@@ -1,4 +1,4 @@
-"""Flow: where does the answer look, and where does that lead through all layers?"""
+"""Study which tokens the answer attends to, and where this attention leads through all layers."""
 
 from typing import ClassVar
 
@@ -12,7 +12,7 @@ from ..study import Shows, Study
 
 
 class Flow(Study):
-    """The study `flow`, which describes attention and decides no claim."""
+    """The study `flow`: the attention of the answer through all layers. This study decides no claim."""
 
     name = "flow"
     question = "Where does the answer look, and where does that lead through all layers?"

@@ -1,4 +1,4 @@
-"""Geometry: do anchors win by angle or by norm, and how does that change with depth?"""
+"""Study whether anchors win attention by angle or by norm, and how this changes with depth."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -58,7 +58,7 @@ NO_MODEL: Shares = (
 class PartsByRule(Measure):
     """Measure the angle and norm parts of the advantage of anchors that each rule finds on the prompt itself.
 
-    The study uses them for variants of claim 5.
+    The study `geometry` uses these parts for variants of claim 5.
     """
 
     needs: ClassVar[tuple[str, ...]] = ("mass", "qk")
@@ -106,7 +106,7 @@ def _parts(
 
 
 class Geometry(Study):
-    """The study `geometry`, which decides claim 5."""
+    """The study `geometry`: whether anchors win attention by angle or by norm (claim 5)."""
 
     name = "geometry"
     question = "Do anchors win by angle or by norm, and how does that change with depth?"
@@ -206,10 +206,10 @@ def _by_rule(result: Result | None, choice: str) -> Shares:
 
 
 def _control(result: Result | None, theta_of: Callable[[Result], Shares]) -> Number | None:
-    """Return the mean of claim 5's θ over untrained networks, with an interval that spans all theirs.
+    """Return the mean of claim 5's θ over untrained networks, with an interval that contains their intervals.
 
-    The anchors of a network are chosen independently of other networks. None if no network's anchors have an
-    advantage.
+    The anchors of a network are chosen independently of other networks. Return None if the anchors of no
+    network have an advantage.
     """
     thetas = [theta for network in _networks(result) if (theta := theta_of(network)[0]) is not None]
     if not thetas:
@@ -236,10 +236,10 @@ def _networks(result: Result | None) -> Iterator[Result]:
 
 
 def norm_shares(total: np.ndarray, without: np.ndarray) -> Shares:
-    """Return the norm's share of the anchors' advantage, first third of the layers − last; both; and a bar.
+    """Return the norm's share of the anchors' advantage: first third of layers − last, each third, and a bar.
 
-    Intervals leave out one prompt at a time. The bar is the reason why the shares are not defined; "" if
-    they are.
+    The intervals are computed by leaving out one prompt at a time. The bar is the reason why the shares are
+    not defined; "" if the shares are defined.
 
     Args:
         total: Angle and norm of the advantage, summed over prompts: (2, layer, head).
@@ -275,7 +275,8 @@ def norm_shares(total: np.ndarray, without: np.ndarray) -> Shares:
 def leave_one_out(total: float, without: np.ndarray) -> np.ndarray:
     """Return one value per prompt, whose mean is `total` and whose standard error is the jackknife's.
 
-    `without` are the values of the statistic without each prompt. The jackknife's correction for bias is left
-    out, because it multiplies the effect of a change of anchors by n.
+    `without` has the values of the statistic without each prompt. The jackknife's correction for bias is left
+    out. If anchors change when a prompt is left out, the correction multiplies the effect of this change by
+    n.
     """
     return total - (len(without) - 1) * (without - without.mean())

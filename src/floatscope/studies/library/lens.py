@@ -1,4 +1,4 @@
-"""Lens: in which layer and at which step does a model know the token that will be revealed?"""
+"""Study in which layer and at which step a model knows the token that will be revealed."""
 
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -37,7 +37,7 @@ KNOWS = Rule(
 
 
 class Lens(Study):
-    """The study `lens`, which decides claim 13."""
+    """The study `lens`: whether a diffusion model knows a token before the token is revealed (claim 13)."""
 
     name = "lens"
     question = "When does a layer, and when does a step, know the token that will be revealed?"
@@ -147,7 +147,7 @@ not testable: no diffusion model, fewer than two controls, or fewer than two dec
     def figures(self, evidence: Evidence) -> list[Picture]:
         """Return the figures of the study, without figures of foresight for causal models.
 
-        A causal model predicts each position once.
+        A causal model predicts each position only once, and has no foresight to draw.
         """
         causal = {name for name in evidence.models if evidence.kind(name) == "ARM"}
         return [
@@ -180,9 +180,9 @@ not testable: no diffusion model, fewer than two controls, or fewer than two dec
 
 
 def _values(result: Result | None, depth: float = 1.0) -> dict[str, float]:
-    """Return, by prompt, how often the token is known − its null, at this share of the depth.
+    """Return, by prompt, how often the token is known − its null, in the layer at `depth`.
 
-    By default this is the last layer. {} without a result.
+    `depth` is a share of the model's depth; by default 1, the last layer. Return {} without a result.
     """
     if result is None:
         return {}
@@ -194,9 +194,9 @@ def _values(result: Result | None, depth: float = 1.0) -> dict[str, float]:
 
 
 def _elsewhere(result: Result | None) -> dict[str, float]:
-    """Return, by prompt, how often the token is known − how often it is that of another place.
+    """Return, by prompt, how often the token is known − how often the token of another place is.
 
-    The other places are those of the same answer. {} without a result.
+    The other places are in the same answer. Return {} without a result.
     """
     if result is None:
         return {}

@@ -1,4 +1,4 @@
-"""Movement: while the answer is revealed, does the key that masked rows attend to most change?"""
+"""Study whether the key that masked rows attend to most changes while the answer is revealed."""
 
 from collections.abc import Iterator
 from typing import ClassVar
@@ -41,7 +41,7 @@ STEPS = Rule(
 
 
 class Movement(Study):
-    """The study `movement`, which decides claim 3."""
+    """The study `movement`: whether masked rows change the key that they attend to most (claim 3)."""
 
     name = "movement"
     question = (
@@ -144,7 +144,7 @@ def decide(evidence: Evidence, study: str) -> Claim:
 def _with_frontier(result: Result) -> Number | None:
     """Return the correlation of reference keys with the frontier, mean over layers that move in most texts.
 
-    The frontier is the boundary of the revealed text. None if no text has a correlation.
+    The frontier is the boundary of the revealed text. Return None if no text has a correlation.
     """
     moving = result.data["moved"].values > 0.5
     by_text = result.examples["frontier"].transpose("example", "layer").values[:, moving]
@@ -168,12 +168,13 @@ def _step_moves(
 ) -> tuple[Rule, Number | None, Number | None, str]:
     """Return claim 3's rule, its θ, the number of layers with a real anchor, and a bar.
 
-    The rule has the δ for this model. The bar is the reason why the claim cannot be tested; "" if it can.
+    The rule has the δ for this model. The bar is the reason why the claim cannot be tested; "" if the claim
+    can be tested.
 
     Args:
         evidence: What the run measured.
         key: The measure whose changes count, or "late" for changes between the first and the last state.
-        half: Share of texts above which a layer moves.
+        half: Share of texts above which a layer counts as moving.
         noise: Whether every layer counts, instead of only layers with a real anchor.
     """
     value, key = ("moved_late", KEY) if key == "late" else ("moved", key)

@@ -1,4 +1,4 @@
-"""Retrieval: which heads copy the answer from the gold passage?"""
+"""Study which heads copy the answer from the gold passage."""
 
 from collections.abc import Iterator
 from typing import ClassVar
@@ -12,7 +12,7 @@ from ..study import Shows, Study
 
 
 class Retrieval(Study):
-    """The study `retrieval`, which describes heads and decides no claim."""
+    """The study `retrieval`: the heads that copy the answer. This study decides no claim."""
 
     name = "retrieval"
     question = "Which heads copy the answer from the gold passage?"

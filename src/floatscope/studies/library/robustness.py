@@ -1,4 +1,4 @@
-"""Robustness: how many answers does a model lose per point of attention taken from its anchors?"""
+"""Study how many answers a model loses per point of attention that is taken from its anchors."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -37,7 +37,7 @@ NEEDED = Rule(
 
 
 class Robustness(Study):
-    """The study `robustness`, which decides claim 8."""
+    """The study `robustness`: which model loses more answers if its anchors are hidden (claim 8)."""
 
     name = "robustness"
     question = "How many answers does a model lose with the attention on its anchors?"
@@ -158,9 +158,9 @@ def _removed(
 def _slopes(
     evidence: Evidence, model: str | None, kind: str, doses: Sequence[float]
 ) -> tuple[dict[str, float], float]:
-    """Return each question's answers lost per point of attention removed, and their largest possible value.
+    """Return each question's answers lost per point of attention removed, and the largest possible value.
 
-    The mean over questions is the slope of a least-squares line through 0.
+    The mean of the values over questions is the slope of a least-squares line through 0.
     """
     removed = _removed(evidence, model, kind, doses)
     gaps = [evidence.gap_by_id(setting_name(dose, kind), WITH, model) for dose in doses]

@@ -1,4 +1,4 @@
-"""Structure: do shallow layers attend to structure and deep layers to content?"""
+"""Study whether shallow layers attend to structure and deep layers to content."""
 
 from typing import ClassVar
 
@@ -44,7 +44,7 @@ NO_PAIR = "The claim needs a diffusion and a causal model, traced on the same pr
 
 
 class Structure(Study):
-    """The study `structure`, which decides claims 6a and 6b."""
+    """The study `structure`: attention to structure and to content, by depth (claims 6a and 6b)."""
 
     name = "structure"
     question = "Do shallow layers look at structure and deep layers at content?"
@@ -152,9 +152,9 @@ def _own_trends(evidence: Evidence, key: str) -> tuple[Number | None, Number | N
 def _difference(
     evidence: Evidence, key: str
 ) -> tuple[Number | None, tuple[Number | None, Number | None], str]:
-    """Return slope of the MDM − slope of the ARM, both slopes, and why they cannot be compared.
+    """Return slope of the MDM − slope of the ARM, each slope, and why the slopes cannot be compared.
 
-    The reason is "" if they can be compared.
+    The reason is "" if the slopes can be compared.
     """
     results = [evidence.result(key, model) for model in (evidence.mdm, evidence.arm)]
     if results[0] is None or results[1] is None:
@@ -166,9 +166,10 @@ def _difference(
 
 
 def _untrained_difference(evidence: Evidence, key: str) -> Number | None:
-    """Return slope of the MDM − slope of the ARM for untrained weights; None without equal controls.
+    """Return slope of the MDM − slope of the ARM for untrained weights, averaged over pairs of controls.
 
-    The interval is for one further pair of networks.
+    The interval is for one further pair of networks. Return None without controls, or if the pairs of
+    controls have different numbers of prompts.
     """
     gaps = []
     for seed in evidence.request.control_seeds:

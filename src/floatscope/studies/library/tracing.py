@@ -1,4 +1,4 @@
-"""Tracing: where and when does the answer enter, and does it pass directly to the rows that write it?"""
+"""Study where and when the answer enters, and whether it passes directly to the rows that write it."""
 
 from typing import ClassVar
 
@@ -40,7 +40,7 @@ STRAIGHT = Rule(
 
 
 class Tracing(Study):
-    """The study `tracing`, which decides claim 12."""
+    """The study `tracing`: whether the answer passes directly to the rows that write it (claim 12)."""
 
     name = "tracing"
     question = (
@@ -178,8 +178,9 @@ def _restored_share(result: Result | None, group: str, part: str, label: str) ->
 def _of_gap(result: Result, part: np.ndarray, label: str, level: float) -> Number | None:
     """Return a part's share of the gap, both summed over questions, with an interval over questions.
 
-    If almost all questions have a share of 0, or almost all of 1, they differ by rounding errors, which do
-    not show how another question could differ. The interval is then computed as for shares.
+    If almost all questions have a share of 0, or almost all questions a share of 1, the shares differ only by
+    rounding errors. Rounding errors do not show how much another question could differ. The interval is then
+    computed as for shares.
     """
     gap = _gaps(result)
 

@@ -1,6 +1,7 @@
-"""Run a plan of shards on one or many machines, into a directory from which the run can be resumed.
+"""Run a plan of shards on one or many machines, and store the results in a directory.
 
-The engine does not depend on models or measures: a plan names the function that computes arrays.
+An interrupted run is resumed from its directory. The engine does not depend on models or measures: a plan
+names the function that computes arrays.
 """
 
 from typing import TYPE_CHECKING

@@ -41,7 +41,7 @@ OWN = frozenset(
 
 
 class Unreadable(RunError):
-    """The error for an unreadable file of a run whose content can be computed again."""
+    """The error for an unreadable file of a run. The content of this file can be computed again."""
 
 
 class Run:
@@ -76,7 +76,8 @@ class Run:
     def read(self, shard: str, names: tuple[str, ...] | None = None) -> Output:
         """Read a shard's metadata and datasets (all, or those in `names`), after checking its sha256.
 
-        The sha256 must be that in the manifest or, before the run is finished, in the shard's sidecar.
+        The sha256 must equal the sha256 in the manifest or, before the run is finished, in the shard's
+        sidecar.
         """
         output = self.shards.read(shard, names, self._digests.get(shard))
         if differing := self._differing(output.sources):
@@ -106,7 +107,7 @@ class Run:
     def pin(self, sources: Mapping[str, str]) -> None:
         """Write the checksums of new sources to run.json; refuse changed sources.
 
-        A run thus never mixes two versions of a model or of a data set.
+        A run therefore never mixes two versions of a model or of a data set.
         """
         if name := self._differing(sources):
             raise RunError(
@@ -120,9 +121,10 @@ class Run:
             atomic.write_json(self.directory / "run.json", run)
 
     def write_pinned(self, name: str, data: bytes) -> None:
-        """Write a file into the run's directory, pin its checksum and log it.
+        """Write a file into the run's directory, pin the file's checksum, and log this event.
 
-        If an earlier start was killed between writing the file and logging it, the event is added.
+        If an earlier start was killed between writing the file and logging the event, the event is logged
+        now.
         """
         digest = hashlib.sha256(data).hexdigest()
         self.pin({name: digest})
@@ -152,7 +154,10 @@ class Run:
     def claim(
         self, plan: Plan, *, resume: bool, overwrite: bool, about: dict[str, Any]
     ) -> Iterator[None]:
-        """Lock the directory for a plan within the context; refuse one that is in use or has another run."""
+        """Lock the directory for a plan while the `with` block runs.
+
+        Raise an error if the directory is in use or holds a different run.
+        """
         if overwrite:
             self._move_aside()
         self.make_folder("shards")
@@ -218,8 +223,8 @@ class Run:
     def _move_aside(self) -> None:
         """Move the run in the directory aside, so that a new run can replace it.
 
-        A directory with files that Floatscope did not write is refused. The replaced run is kept beside the
-        new run until the new run is complete; then `forget_replaced` removes it.
+        Raise an error if the directory has files that Floatscope did not write. The replaced run is kept
+        beside the new run until the new run is complete; then `forget_replaced` removes the replaced run.
         """
         if not self.directory.exists():
             return
@@ -280,7 +285,7 @@ class Run:
     def survey(self, plan: Plan) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
         """Return the sidecars of the plan's intact shards, and why each damaged shard must be redone.
 
-        Both are dicts by shard id.
+        Both values are dicts by shard id.
         """
         lying, keys = self.shards.ids(), plan.keys()
         sidecars: dict[str, dict[str, Any]] = {}

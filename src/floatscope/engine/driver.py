@@ -1,7 +1,7 @@
-"""Run a plan and store its results. With every engine, shards are written by the driver only.
+"""Run a plan and store its results. With every engine, only the driver writes shards.
 
-Finished shards are kept, and damaged shards are redone. The same plan gives the same bytes for any engine,
-number of workers, order of shards and number of interruptions.
+Finished shards are kept, and damaged shards are computed again. The same plan gives the same bytes for any
+engine, number of workers, order of shards and number of interruptions.
 """
 
 import os
@@ -29,7 +29,7 @@ from .work import error_of
 
 @dataclass(frozen=True)
 class Summary:
-    """The result of `execute`: `reused` shards were stored before, and `computed` shards are new."""
+    """The result of `execute`: how many shards were `reused` from earlier starts, and how many `computed`."""
 
     directory: Path
     shards: int
@@ -64,18 +64,17 @@ def execute(
     Args:
         about: Versions and seeds, written to run.json. Settings that define another run belong in the
             request.
-        sources: Checksums of the files and models that the run is computed from, as far as they are known
-            before the start. Workers report further checksums with each shard; a changed source is an
-            error.
+        sources: Checksums of files and models that the run is computed from, if they are known before the
+            start. Workers report further checksums with each shard. A changed source is an error.
         files: Files to write into the directory before the first shard; their checksums are pinned too.
         gpus: GPUs per Ray worker; None means one if the cluster has GPUs.
         address: Address of a Ray cluster.
-        devices: Number of GPUs of this machine for several local workers; each worker is assigned one, in
-            turn.
-        patience: Seconds of silence after which a worker is replaced and its shard retried.
+        devices: Number of GPUs of this machine for several local workers; each worker is assigned one GPU,
+            in turn.
+        patience: Seconds without a message after which a worker is replaced and its shard retried.
         shard_limit: Seconds for one shard after which its worker is replaced; None means six hours. A
-            single local worker runs in this process without supervision; with a limit it runs in a process
-            of its own.
+            single local worker runs in this process without supervision; with a limit it runs in a separate
+            process.
     """
     crew = _engine(engine, workers, address, gpus, devices, patience, shard_limit)
     started = time.monotonic()

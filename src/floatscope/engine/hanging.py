@@ -1,7 +1,7 @@
-"""Decide when a worker is hung: silent for too long, or too long on one shard.
+"""Decide when a worker is hung: it sends no message for too long, or works on one shard for too long.
 
-Only time in which the driver listened for messages counts. After the machine has slept or the driver was
-stopped, all workers seem silent although none of them is hung.
+Only the time during which the driver listens for messages is counted. Otherwise all workers would count as
+hung after the machine has slept or the driver was stopped.
 """
 
 import time
@@ -42,7 +42,9 @@ class Limits:
 
 
 class ListeningClock:
-    """A clock that counts only time in which the driver listened: at most two heartbeats per call.
+    """A clock that counts only the time during which the driver listens for messages.
+
+    Each call of `elapsed` counts at most two heartbeats.
 
     Args:
         limits (Limits): Time limits, which define the heartbeat.
@@ -60,7 +62,7 @@ class ListeningClock:
 
 
 class HangTimer:
-    """A timer of a worker's silence, and of its time on the current shard."""
+    """A timer of the time since a worker's last message, and of its time on the current shard."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits

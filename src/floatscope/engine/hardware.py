@@ -1,7 +1,7 @@
 """Count the processor cores of this process, and assign GPUs to local workers.
 
-A worker sees one GPU through CUDA_VISIBLE_DEVICES, as in Ray. The caller passes the number of GPUs, because
-this module does not query them.
+A worker sees only its own GPU, because of the variable CUDA_VISIBLE_DEVICES. Ray does the same. The caller
+gives the number of GPUs, because this module does not query GPUs.
 """
 
 import os

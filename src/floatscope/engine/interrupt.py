@@ -1,4 +1,4 @@
-"""Handle Ctrl-C so that only the first of several key presses interrupts."""
+"""Let only the first of several presses of Ctrl-C interrupt the program."""
 
 import signal
 import sys
@@ -11,10 +11,10 @@ from typing import Any
 
 @contextmanager
 def interrupt_once(*, to_the_end: bool = False) -> Iterator[None]:
-    """Return a context in which the first Ctrl-C interrupts and further ones are ignored during clean-up.
+    """Let the first Ctrl-C interrupt the `with` block, and ignore further presses during clean-up.
 
-    With `to_the_end`, further ones are ignored until the program ends. Outside the main thread, or if there
-    is another handler of Ctrl-C, nothing changes.
+    With `to_the_end`, further presses are ignored until the program ends. Outside the main thread, or if
+    there is another handler of Ctrl-C, nothing changes.
     """
     in_main_thread = threading.current_thread() is threading.main_thread()
     if not in_main_thread or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
@@ -39,7 +39,7 @@ def interrupt_once(*, to_the_end: bool = False) -> Iterator[None]:
 
 
 def _ignore_race(report: Callable[[Any], object]) -> Callable[[Any], object]:
-    """Return a hook for unraisable errors that ignores races on replacing the Ctrl-C handler.
+    """Return a hook for unraisable errors that ignores race conditions while the Ctrl-C handler is replaced.
 
     All other errors are passed to `report`.
     """

@@ -1,7 +1,7 @@
 """Define the jobs of a run, the queue that distributes them, and the reports of engines.
 
-An engine takes jobs from the queue and yields reports. The driver handles the reports. The queue decides
-whether a lost shard is retried.
+An engine takes jobs from the queue and yields reports. The driver writes files and log events from the
+reports. The queue decides whether a lost shard is retried.
 """
 
 from collections import Counter, deque
@@ -77,13 +77,13 @@ Report = Done | Failed | Lost | Waiting
 
 @runtime_checkable
 class ProgressListener(Protocol):
-    """An object to which engines report the progress within shards, between their reports."""
+    """An object that an engine calls with the progress within each shard, between its reports."""
 
     def begin(self, shard: str) -> None:
-        """Handle the start of work on a shard."""
+        """Record the start of work on a shard."""
 
     def tick(self, shard: str, completed: float, total: float) -> None:
-        """Handle the progress of a shard: `completed` of `total` units."""
+        """Record the progress of a shard: `completed` of `total` units."""
 
 
 class JobQueue:

@@ -1,7 +1,7 @@
-"""The local engine: run jobs in this process, or distribute them to several worker processes.
+"""Run jobs in this process, or distribute them to worker processes on this machine (the local engine).
 
-A worker that closes its pipe has died, and a worker that misses its heartbeats hangs. Both are replaced. With
-GPUs, each worker process sees one GPU.
+A worker that closes its pipe has died, and a worker that misses its heartbeats is hung. Dead and hung workers
+are replaced. On a machine with GPUs, each worker process sees one GPU.
 """
 
 import threading

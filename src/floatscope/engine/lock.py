@@ -1,8 +1,8 @@
-"""Allow one run per directory, by a kernel lock that is released when its holder ends, even if killed.
+"""Allow only one run per directory at a time, by a lock of the operating system's kernel.
 
-The text in the lock file only informs the user: a file left by an ended process does not block a run. On
-Windows the lock covers the file's first byte, which other processes cannot read, so the text begins after
-this byte.
+The kernel releases the lock when the process that holds it ends, even if the process is killed. The text in
+the lock file only informs the user: a file left by an ended process does not block a run. On Windows the lock
+covers the file's first byte. Other processes cannot read this byte, so the text begins after it.
 """
 
 import json
@@ -24,9 +24,10 @@ _LONGEST = 1 << 12
 
 @contextmanager
 def hold(path: Path) -> Iterator[None]:
-    """Hold the lock on a file within the context; raise an error that names the holder if it is not free.
+    """Hold the lock on a file while the `with` block runs.
 
-    Child processes do not inherit the lock.
+    Raise an error that names the holder if another process holds the lock. Child processes do not inherit the
+    lock.
     """
     try:
         file = open_to_append(path)  # unbuffered, so that a full disk is noticed at the write

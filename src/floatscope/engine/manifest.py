@@ -1,7 +1,8 @@
 """Compose the manifest: the contents of a finished run, and a summary of its log.
 
-`result` depends only on the plan, not on engine, workers, order or interruptions. `history` summarises the
-log: the number of starts, the shards that were redone or lost, with reasons, and the end time.
+`result` depends only on the plan, and not on the engine, the workers, the order of shards or interruptions.
+`history` summarises the log: the number of starts, the shards that were redone or lost, with reasons, and the
+end time.
 """
 
 from typing import Any

@@ -1,7 +1,8 @@
-"""Define plans: a request, the function that answers it, and its shards. Nothing is run here.
+"""Define plans. A plan has a request, the function that computes shards, and a list of shards.
 
 A plan contains only JSON values, so that it can be stored, compared with a stored run, and sent to another
-machine. The key of a shard is a checksum of its request, function, id and spec.
+machine. The key of a shard is a checksum of the request and the function, and of the shard's id and spec. No
+shard is computed in this module.
 """
 
 import hashlib
@@ -29,8 +30,9 @@ class Output:
     """The result of one shard: labelled datasets by name, and JSON metadata.
 
     The list `meta["left_out"]` states what the worker left out and why; the manifest collects the lists of
-    all shards. `sources` maps the name of each file or model that the output was computed from, such as
-    "model pair/mdm" or "data q.jsonl", to its checksum. Checksums must be the same in all shards of a run.
+    all shards. `sources` has the checksum of each file or model that the output was computed from, by a name
+    such as "model pair/mdm" or "data q.jsonl". The checksum of a source must be the same in all shards of a
+    run.
     """
 
     data: dict[str, xr.Dataset]

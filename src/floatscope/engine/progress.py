@@ -1,7 +1,7 @@
 """Compute the progress of a run, its rate and the remaining time, for display by the caller.
 
-The clock starts with the first shard of this run. Shards of earlier runs, and the time before the first shard
-in which the model is loaded, do not count in the rate.
+The clock begins when work on the first shard begins, after the model is loaded. Shards that are stored
+already do not count in the rate.
 """
 
 import time

@@ -64,7 +64,9 @@ class Cluster:
 
 
 def run_in_thread(ray: Any, steps: list[Callable[[], None]]) -> None:
-    """Run the final steps of a run for up to 30 s, because they do not return if the cluster's head hangs.
+    """Run the final steps of a run in a thread, and wait for at most 30 s.
+
+    The steps do not return if the cluster's head hangs.
 
     Args:
         ray (module): Ray. Its shutdown at exit is unregistered if the steps do not return.

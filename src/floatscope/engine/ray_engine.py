@@ -1,8 +1,9 @@
-"""The Ray engine: one actor per worker, on this machine or on a cluster.
+"""Run jobs with Ray: one actor per worker, on this machine or on a cluster (the Ray engine).
 
-Actors send bytes back and the driver writes them, so that no shared disk is needed, and a replaced actor
-that wakes up later cannot write. An actor that dies or no longer answers is replaced, and its shard redone.
-If the cluster is lost, the run ends. Ray is imported when it is used.
+Actors send the bytes of shards to the driver, and the driver writes them. No shared disk is needed, and a
+replaced actor that wakes up later cannot write files. An actor that dies or no longer answers is replaced,
+and its shard is computed again. If the cluster is lost, the run ends. Ray is imported when this engine is
+used.
 """
 
 import os
@@ -162,7 +163,7 @@ class RayWorkers:
 
 
 class _Remote:
-    """The object of an actor in the cluster; a second thread answers `progress` during a job."""
+    """The object in an actor's process; a second thread answers `progress` while a job runs."""
 
     def __init__(
         self, task: tuple[str, dict[str, Any], dict[str, Any]], path: list[str], folder: str
@@ -227,9 +228,10 @@ class _Actor:
     def receive(
         self, available: set[Any], queue: JobQueue, listener: ProgressListener, elapsed: float
     ) -> Iterator[Report]:
-        """Handle the actor's answers among `available`, and yield the resulting reports.
+        """Process the actor's answers among `available`, and yield the resulting reports.
 
-        `elapsed` is the time since the last call, in seconds. An actor that ended or hangs is marked `dead`.
+        `elapsed` is the time since the last call, in seconds. An actor that ended or is hung is marked
+        `dead`.
         """
         try:
             if self._start in available:

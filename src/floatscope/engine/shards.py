@@ -198,7 +198,7 @@ def _sidecar(header: dict[str, Any], digest: str, size: int) -> dict[str, Any]:
 
 
 class Shards:
-    """The folder of a run's shards, which reads, verifies and writes them."""
+    """The folder of a run's shards, with methods that read, verify and write shards."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -303,8 +303,8 @@ class Shards:
     def _dataset(self, described: dict[str, Any], arrays: dict[str, np.ndarray]) -> xr.Dataset:
         """Build a dataset from its description and arrays.
 
-        If the last dataset with these variables had the same coordinates, it is copied with other values,
-        which takes a third of the time.
+        If the last dataset with these variables had the same coordinates, a copy of it is given the new
+        values, which takes a third of the time.
         """
         names = tuple(arrays)
         last = self._labelled.get(names)

@@ -1,7 +1,7 @@
 """Run the jobs of a worker, in the same way for every engine.
 
 The plan's worker is created at the first job. Every job returns the bytes of a shard, or a Failure. The
-driver writes the shards. Only complete traces, if they were requested, are written by a study's worker.
+driver writes the shards. A study's worker itself writes only complete traces, if the request asks for them.
 """
 
 import time
@@ -18,7 +18,7 @@ _SECONDS_BETWEEN_TICKS = 0.1
 
 
 class WorkerHost:
-    """A host that creates the plan's worker at the first job, and runs jobs with it.
+    """An object that creates the plan's worker at the first job, and runs jobs with this worker.
 
     Args:
         worker (str): Name of a WorkerFactory, as "module:function".
@@ -33,7 +33,7 @@ class WorkerHost:
     def do(self, job: Job, begin: Callable[[], None], tick: Tick) -> Done | Failed:
         """Run a job, and return its result or its failure.
 
-        `begin` is called when the worker has been created, `tick` as the job advances.
+        `begin` is called when the worker has been created. `tick` is called with the progress of the job.
         """
         try:
             if self._worker is None:

@@ -1,1 +1,1 @@
-"""Build reports: the viewer and the pages around it. Torch is never imported."""
+"""Build reports: the viewer and the pages around it. This package does not import torch."""

@@ -1,4 +1,7 @@
-"""Answer HTTP requests with JSON: an error has a kind, a message and a remedy, and never a traceback."""
+"""Answer HTTP requests with JSON.
+
+The JSON of an error has a kind, a message and a remedy, and never a traceback.
+"""
 
 from collections.abc import Awaitable, Callable
 from typing import Any

@@ -1,6 +1,6 @@
-"""Build a page from a run directory: draw the figures, and choose scenes that fit beside them.
+"""Build a page from a run directory: draw the figures, and choose scenes that fit beside the figures.
 
-Only files of the run are read. No model is needed, and torch is never imported.
+The module reads only files of the run. It needs no model, and does not import torch.
 """
 
 import io
@@ -86,9 +86,10 @@ def pictures_of(findings: Findings) -> list[Picture]:
 
 
 def source_of(directory: Path) -> "str | Path | Source":
-    """Return what `floatscope view` serves for a directory: the stored scenes of a run, or the directory.
+    """Return the source of scenes that `floatscope view` serves for a directory.
 
-    A directory that is not a run is expected to contain saved traces.
+    For a run, the source is the scenes that the run stores. Any other directory is returned unchanged, and is
+    expected to contain saved traces.
     """
     if Run(directory).read_request() is None:
         return directory
@@ -127,7 +128,7 @@ def render_report(findings: Findings, budget: int = BUDGET) -> str:
 def scenes_of(findings: Findings, budget: int) -> tuple[list[Scene], list[str]]:
     """Return the viewer's scenes that fit into `budget` characters, and notes on what is left out.
 
-    The scenes of extra runs come first. The notes include those of all runs.
+    The scenes of extra runs come first. The notes include the notes of the main run and of all extra runs.
     """
     scenes: list[Scene] = []
     notes: list[str] = []
@@ -160,7 +161,7 @@ def drawing_of(picture: Picture) -> Drawing:
 def _scenes(findings: Findings, budget: int) -> tuple[list[Scene], list[str]]:
     """Return the scenes of the first examples that fit into `budget` characters, and a note on the rest.
 
-    An example is complete: it has the scenes of all models.
+    An example is included only with the scenes of all models.
     """
     by_example: dict[str, list[tuple[str, int]]] = {}
     for _, example, shard, index in findings.shown():

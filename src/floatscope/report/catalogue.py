@@ -1,7 +1,7 @@
-"""List the saved traces of a directory, and read a trace when its scene is requested. Nothing is written.
+"""List the saved traces of a directory, and read a trace when its scene is requested.
 
-Requests come from several threads. Each trace has its own lock, so that a trace that is slow to read does not
-block requests for other traces.
+This module writes no files. Requests come from several threads. Each trace has its own lock, so that a trace
+that is slow to read does not block requests for other traces.
 """
 
 import threading
@@ -28,7 +28,7 @@ _REMEMBERED = 8  # scenes kept in memory
 
 @dataclass(eq=False)
 class Catalogue:
-    """A source of scenes from traces by id; `load` returns a trace, with arrays left on disk if possible."""
+    """A source of scenes of traces; `load` returns a trace by id, with arrays left on disk if possible."""
 
     title: str
     ids: list[str]
@@ -54,9 +54,10 @@ class Catalogue:
         return cls(title, list(paths), partial(_lazily, paths), paths=paths)
 
     def index(self) -> dict[str, Any]:
-        """Return the index of scenes, with labels and colour ranges; each trace is read only once for it.
+        """Return the index of scenes, with labels and colour ranges.
 
-        Traces that cannot be shown are listed in `left_out`, with the reason.
+        For the index, each trace is read only once. Traces that cannot be shown are listed in `left_out`,
+        with the reason.
         """
         known: dict[str, Scene | str] = {}
         for scene_id in list(self.ids):
@@ -124,9 +125,9 @@ class Catalogue:
 
 @dataclass(frozen=True)
 class StoredScenes:
-    """A source of the scenes that a run stores; `read` and `header` return a scene by its id.
+    """A source of the scenes that a run stores.
 
-    `header` omits packed arrays.
+    `read` returns the scene with an id. `header` returns the same scene without packed arrays.
     """
 
     title: str

@@ -1,6 +1,7 @@
 """Collect the content of a report's sections from the findings.
 
-Nothing is measured, judged or drawn here. All text is plain text, and `page` decides on its layout.
+This module does not measure, judge or draw. All text is plain text, and the module `page` decides on the
+layout.
 """
 
 from collections.abc import Iterator

@@ -1,7 +1,8 @@
-"""Select answers for a reader to judge, with question, gold answer, and whether they were cut off or right.
+"""Select answers for a reader of the page to judge, each with its question and its gold answer.
 
-They are the answers to a study's first questions, in the settings on which claims are decided or, without
-such settings, in the first three. The table on disk has all answers. Nothing is scored here.
+Each answer says whether it was cut off and whether it is right. The answers belong to a study's first
+questions. They come from the settings on which claims are decided or, without such settings, from the study's
+first three settings. The table on disk has all answers. This module scores nothing.
 """
 
 from typing import Any
@@ -19,10 +20,10 @@ _LONG = 400  # characters of a text
 
 
 def examples_of(study: Study, findings: Findings) -> dict[str, Any] | None:
-    """Return a study's first questions with answers (`asked`), their `total`, and the `file` with all.
+    """Return a study's first questions with answers, the number of questions, and the file with all answers.
 
-    The path of the file is relative to the page. None if the study asks nothing or no question has a gold
-    answer.
+    The keys of the result are `asked`, `total` and `file`. The path of the file is relative to the page.
+    Return None if the study asks nothing, or if no question has a gold answer.
     """
     own = {s.name for s in study.settings(findings.request)}
     known = {name: one for name, one in settings_of(findings.request).items() if name in own}

@@ -1,9 +1,9 @@
 """Protect a local server: restrict who may send requests, and what a browser may do with the answers.
 
-The server answers only this machine, and only users who know its address. Requests with another Host are
-refused, so that no page of another site can read the server under another name. Paths begin with a random
-key, so that other users of this machine cannot use the server. Requests that change something must come from
-one of the server's pages (Origin), as JSON.
+The server answers only this machine, and only users who know its address. Requests with another Host header
+are refused, so that no page of another site can read the server under another name. Paths begin with a random
+key, so that other users of this machine cannot use the server. Requests that change something must be JSON,
+and must come from one of the server's pages (Origin header).
 """
 
 import hmac
@@ -15,7 +15,10 @@ from .answers import Refused
 
 
 class Guard:
-    """An ASGI wrapper that refuses foreign requests, and passes others on without the key in their path."""
+    """An ASGI wrapper that refuses foreign requests.
+
+    All other requests are passed to the application, without the key in their path.
+    """
 
     def __init__(self, app: ASGIApp, key: str, port: int, policy: str) -> None:
         self.app, self.key = app, key.encode()

@@ -1,8 +1,9 @@
-"""Serve an ASGI application to this machine only, with limits that no client can block or exhaust.
+"""Serve an ASGI application to this machine only, with limits so that no client can block the server.
 
 A request must arrive completely within `PATIENCE` seconds, and a client that stops reading an answer is
 disconnected after the same time. At most `MOST` connections are open at once. A client that disconnects is
-not an error. uvicorn does the rest. `guard` decides who may send requests; the application answers them.
+not an error. uvicorn implements the HTTP protocol. `guard` decides who may send requests, and the application
+answers the requests.
 """
 
 import asyncio
@@ -113,11 +114,11 @@ class LoopbackServer:
 
     @contextmanager
     def _ended_by_signals(self) -> Iterator[None]:
-        """Return a context in which Ctrl-C, SIGTERM and SIGHUP end the server cleanly at any moment.
+        """Let Ctrl-C, SIGTERM and SIGHUP end the server cleanly at any moment while the `with` block runs.
 
-        uvicorn handles signals only while its coroutines run. A Ctrl-C before would leave a coroutine that
-        never started, and a Ctrl-C after would interrupt closing. Handlers that others have set, for
-        example `nohup`, are not replaced.
+        uvicorn handles signals only while its coroutines run. A Ctrl-C before this time would leave a
+        coroutine that was never started, and a Ctrl-C after this time would interrupt the closing of the
+        server. Handlers that other programs or code have set, for example `nohup`, are not replaced.
         """
         caught: list[int] = []
 
@@ -163,7 +164,7 @@ def forwarding(port: int, environment: Mapping[str, str]) -> str:
 def _default_handlers() -> dict[int, Any]:
     """Return the signals that end a program and still have their default handlers, with these handlers.
 
-    {} outside the main thread.
+    Return {} outside the main thread.
     """
     if threading.current_thread() is not threading.main_thread():
         return {}

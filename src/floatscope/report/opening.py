@@ -75,8 +75,9 @@ def _causal(findings: Findings, mdm: _Stored | None) -> _Stored | None:
 def _layer(stored: _Stored, scene: Scene) -> int:
     """Return the index of the layer whose anchor moves most.
 
-    It is the layer that moves in most texts of the run. If the run did not measure movement, it is the layer
-    whose strongest key changes most often in this scene, weighted by the key's share of attention.
+    If the run measured movement, this is the layer whose anchor moves in most texts of the run. Otherwise it
+    is the layer whose strongest key changes most often in this scene, weighted by the key's share of
+    attention.
     """
     part = stored.findings
     moved = part.result(_MOVEMENT, stored.model) if _MOVEMENT in part.measures else None
@@ -115,7 +116,8 @@ def _draw(share: np.ndarray, prompt_length: int, title: str) -> Figure:
 def _shares(scene: Scene) -> Float[np.ndarray, "step layer key"]:
     """Return each key's share of attention from masked positions or, if there are none, from all positions.
 
-    Attention from all positions is also used if some step has no masked position, and for causal models.
+    Attention from all positions is used for causal models, and for a scene in which some step has no masked
+    position.
     """
     groups: Any = scene.get("from")
     if scene["model"]["direction"] != "causal" and groups and "masked" in groups["names"]:

@@ -1,7 +1,7 @@
 """Render findings as one HTML file that needs no network, for a browser and for printing.
 
-Nothing is measured or judged here. The template escapes all text. Only style, script, the viewer's fragment
-and drawn ranges are inserted as markup. Figures are images.
+This module does not measure or judge. The template escapes all text. Only style, script, the viewer's
+fragment and drawn ranges are inserted as markup. Figures are images.
 """
 
 import base64
@@ -74,7 +74,7 @@ def render(
         scenes: The scenes of the viewer.
         notes: What was left out or sampled.
         opening: The pictures beside the answers.
-        alone: The summary of a run with one kind of model; None if it has both.
+        alone: The summary of a run with one kind of model; None if the run has both kinds.
         alone_figures: The figures of this summary.
 
     Raises:

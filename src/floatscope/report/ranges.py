@@ -1,8 +1,8 @@
 """Draw a number as a small range: the interval as a bar, the value as a dot, the null as a tick.
 
-The only text in a drawing is the ends of the scale; the page shows the number beside it. Numbers of one claim
-with the same unit share a scale, so that they can be compared by eye. Scales of lifts are logarithmic and
-include 1; all other scales are linear and include 0.
+The only text in a drawing is the two ends of the scale; the page shows the number beside the drawing. Numbers
+of one claim with the same unit share a scale, so that they can be compared by eye. Scales of lifts are
+logarithmic and include 1; all other scales are linear and include 0.
 """
 
 import math

@@ -1,8 +1,8 @@
 """Collect the BibTeX entries of a run: the papers of its models, samplers, measures and data.
 
-A method names its paper by its arXiv number in the docstring of its file or class, and
+The docstring of a method's class or file has the arXiv number of the method's paper, and
 `assets/references.bib` has one entry per number. Docstrings of modules that need torch are read from the
-source, without importing them. Papers without an entry are listed in comments.
+source, without importing the modules. Papers without an entry are listed in comments.
 """
 
 import ast
@@ -119,7 +119,7 @@ def _sampler(name: str, one: Findings) -> str:
 def _interventions(text: str) -> Iterator[tuple[str, str]]:
     """Yield the interventions and anchor rules in a text such as "mask-columns,k=5,rule=excess(3)".
 
-    Each is a description and its docstring, which names papers.
+    Each item is a description and a docstring. The docstring names the papers.
     """
     for part in filter(None, text.split(" + ")):
         name = part.partition(",")[0].strip()
@@ -133,7 +133,7 @@ def _interventions(text: str) -> Iterator[tuple[str, str]]:
 def _data(one: Findings) -> str:
     """Return a text that names the paper of a run's data format, because the records' origin is unknown.
 
-    "" for generated data; a note that begins with "!" if the file cannot be read.
+    Return "" for generated data. Return a note that begins with "!" if the file cannot be read.
     """
     data = one.request.data
     if is_named(data):

@@ -86,7 +86,7 @@ class ScenePage:
 
 
 async def _read(read: Callable[..., dict[str, Any]], request: Request) -> Response:
-    """Return as JSON what `read` returns for the scene id and the numbers in a request's path.
+    """Call `read` with the scene id and the numbers in a request's path, and return the result as JSON.
 
     `read` runs in a thread, so that slow reads do not block the server.
     """

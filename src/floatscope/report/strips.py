@@ -1,7 +1,7 @@
 """Draw a claim's verdict as a strip over δ, the smallest effect that matters.
 
-A band shows the δ for which the claim holds, is refuted or is undecided, and a shape shows the verdict at
-each δ of a grid. The only text is the ends of the scale and the registered δ. A sentence beside the strip
+A band shows for which δ the claim holds, is refuted or is undecided. A shape at each δ of a grid shows the
+verdict at this δ. The only text is the ends of the scale and the registered δ. A sentence beside the strip
 gives the same information (`claim.describe_curve`).
 """
 

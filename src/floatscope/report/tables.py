@@ -1,7 +1,8 @@
 """Write tables for a paper: claims, answers by setting, means of measures; as plain numbers and as LaTeX.
 
-The numbers are the same as on the page: `studies` computes them for its verdicts and sentences. Every table
-has the columns value, low, high, null, n, unit and level. Complete tables, layer by layer, are in `results/`.
+The tables have the same numbers as the page: `studies` computes them for its verdicts and sentences. Every
+table has the columns value, low, high, null, n, unit and level. The tables in `results/` are complete, layer
+by layer.
 """
 
 from collections.abc import Iterator
@@ -70,7 +71,7 @@ def _claims(findings: Findings) -> PaperTable:
 def _answers(one: Findings) -> PaperTable | None:
     """Return the table of right answers in percent, with a row per setting and a column per model.
 
-    None if no answers are scored.
+    Return None if no answers are scored.
     """
     rows, lines = [], []
     for setting in settings_of(one.request):
@@ -101,7 +102,7 @@ def _answers(one: Findings) -> PaperTable | None:
 def _measure(one: Findings, key: str) -> PaperTable | None:
     """Return the table of a measure's means over layers, heads and steps, by value, model and control.
 
-    None if the measure has no such means.
+    Return None if the measure has no such means.
     """
     found: dict[str, list[tuple[str, str, Number]]] = {}
     for model in one.models:
@@ -175,7 +176,7 @@ def _numbers(result: Result) -> Iterator[Number]:
 def _single(result: Result, name: str, unit: str) -> Number | None:
     """Return a value that is not a mean over examples, such as a count of heads, with its interval.
 
-    None if the value is NaN or has dimensions.
+    Return None if the value is NaN or has dimensions.
     """
     value = result.data[name]
     if value.ndim or not bool(value.notnull()):

@@ -1,1 +1,1 @@
-"""Scenes: the data that the viewer shows for one example and one model, as JSON. Torch is never imported."""
+"""Scenes: the data that the viewer shows for one example and one model, as JSON, without importing torch."""

@@ -1,8 +1,8 @@
 """Encode arrays as text for a page: base64 of small integers, with a known error.
 
-There are three codes. `index`: value = code. `linear`: value = offset + scale·code. `log`: value =
-2^(offset + scale·(code − 1)), with code 0 for zero, so that a share of 0.01 % keeps as many digits as a share
-of 50 %. The highest code is a missing value (NaN). This module does not depend on traces.
+There are three codes. `index`: value = code. `linear`: value = offset + scale·code. `log`: value = 2^(offset
++ scale·(code − 1)), with code 0 for the value 0. With `log`, a share of 0.01 % keeps as many digits as a
+share of 50 %. The highest code is a missing value (NaN). This module does not depend on traces.
 """
 
 import base64
@@ -72,7 +72,7 @@ def pack_signed(values: Any, dtype: str = "uint16") -> Packed:
 def pack_log(values: Any, dtype: str = "uint16") -> Packed:
     """Pack values from 0 as a `log` array; values far below the largest become 0. Refuse negative values.
 
-    These are values below about 2⁻¹⁶ of the largest value for uint8, and 2⁻²⁴ for uint16.
+    Values become 0 if they are below about 2⁻¹⁶ of the largest value for uint8, and 2⁻²⁴ for uint16.
     """
     array = np.asarray(values)
     least, largest = _range_of(array)

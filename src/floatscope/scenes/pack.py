@@ -1,8 +1,8 @@
 """Turn a trace into a scene: the data that the viewer shows for one example and one model, as JSON.
 
-A scene has a budget of characters. Data that do not fit are left out in a fixed order and listed in
-`left_out`: first the precision of single heads, then some of their steps, then the rows, then steps. Nothing
-is measured here: all values come from the trace or from an anchor rule.
+A scene has a budget of characters. Data that do not fit are left out in a fixed order: first the precision of
+single heads, then some steps of single heads, then the rows, then some steps of the scene. `left_out` lists
+the data that are left out. Nothing is measured here: all values come from the trace or from an anchor rule.
 """
 
 from collections.abc import Iterable, Mapping
@@ -51,8 +51,8 @@ def scene_of(
     """Turn a trace into a scene of about `budget` characters of JSON at most.
 
     Scenes with the same `example` are shown side by side; by default `example` is computed from the prompt.
-    `rule` selects anchors, by default `ZScore()`. With `fetched`, the viewer can request single heads later:
-    they are left out if not all steps fit.
+    `rule` selects anchors, by default `ZScore()`. With `fetched`, the viewer can request single heads later,
+    and single heads are left out if not all of their steps fit.
     """
     require_global(trace.data, "the viewer")
     rule = rule or ZScore()
@@ -148,8 +148,8 @@ def single_heads(
 ) -> Scene | None:
     """Pack the attention of single heads, for as many steps as fit into `left` characters.
 
-    Steps that do not fit are described in `notes`. With `fetched`, return None if not all steps fit, because
-    the viewer can request them later. None also if no step fits.
+    Steps that do not fit are described in `notes`. Return None if no step fits. With `fetched`, the viewer
+    can request single heads later; return None if not all steps fit.
     """
     dtype, kept_steps = heads_that_fit((len(steps), *sizes_of(trace)[1:]), left)
     if len(kept_steps) < len(steps):
@@ -162,7 +162,7 @@ def single_heads(
 def _fitting_steps(trace: Trace, budget: int) -> tuple[np.ndarray, list[str]]:
     """Return the indices of the kept steps that fit, evenly spaced, and notes on steps that are left out.
 
-    The room for single heads is not counted.
+    The characters that single heads need are not counted.
     """
     n, layers, heads, size = sizes_of(trace)
     fixed = 4000 + 12 * size

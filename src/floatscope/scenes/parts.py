@@ -1,7 +1,8 @@
 """Compute and pack the parts of a scene's attention: anchors, single heads, rows, groups of queries.
 
-The same functions pack a finished trace, a few steps at a time, and a decoding that is still running, from
-the column sums of its latest step. `pack` decides which parts fit into a page.
+The same functions pack finished traces and decodings that are still running. A finished trace is packed a few
+steps at a time. A running decoding is packed from the column sums of its latest step. The module `pack`
+decides which parts fit into a page.
 """
 
 from collections.abc import Iterable, Iterator
@@ -29,7 +30,7 @@ def spread(n: int, most: int) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Columns:
-    """Column sums of attention at some steps, with the counts that turn them into means.
+    """Column sums of attention at some steps, with the counts by which sums are divided to get means.
 
     Keys that do not exist yet are NaN.
 
@@ -98,7 +99,8 @@ def blocks(trace: Trace, steps: np.ndarray) -> Iterator[Columns]:
 def attention(parts: Iterable[Columns], rule: Rule) -> dict[str, np.ndarray]:
     """Return a scene's arrays by layer and step (share, anchors, …), and the peak key of each head.
 
-    `parts` are consecutive steps; the arrays cover all of them. The attention of single heads is dropped.
+    `parts` are consecutive steps; the arrays cover the steps of all parts. The attention of single heads is
+    not returned.
     """
     parts_found = [_attention(part, rule) for part in parts]
     return {
@@ -165,7 +167,8 @@ def strongest(
 def gold_look(trace: Trace, steps: np.ndarray) -> np.ndarray | None:
     """Return the share of attention on the gold passage, (step, layer, head); None without such a passage.
 
-    It is the mean over the rows that predict the tokens revealed at a step; NaN if a step reveals none.
+    The share is the mean over the rows that predict the tokens revealed at a step. It is NaN if a step
+    reveals no token.
     """
     gold = str(trace.info["gold"])
     if "row_flow" not in trace.data or gold not in trace.data["target"].values:
@@ -195,8 +198,8 @@ def rows(trace: Trace) -> Scene | None:
 def heads_that_fit(shape: tuple[int, ...], left: int) -> tuple[str, np.ndarray]:
     """Return the dtype and the indices of the steps with which single heads fit into `left` characters.
 
-    The dtype is uint16 if all steps fit with it, else uint8; if they do not fit either, some steps are
-    selected. `shape` contains the numbers of steps, layers, heads and positions.
+    The dtype is uint16 if all steps fit with uint16, else uint8. If not all steps fit with uint8, evenly
+    spaced steps are selected. `shape` contains the numbers of steps, layers, heads and positions.
     """
     steps, layers, heads, keys = shape
     extra = text_size(layers * heads * TOP_HEAD_ANCHORS, "uint16")

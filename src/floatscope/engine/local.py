@@ -115,7 +115,7 @@ class _Worker:
         self.child.send(job)
 
     def handle(self, message: Any, queue: JobQueue, listener: ProgressListener) -> Report | None:
-        """Handle a message of the worker; return the resulting report, or None if there is none."""
+        """Process a message of the worker; return the resulting report, or None without a report."""
         job = self.job
         if message == _ENDED:
             self.dead, self.job = True, None

@@ -232,7 +232,7 @@ class Shards:
         return info
 
     def remove(self, shard: str) -> None:
-        """Remove a shard's sidecar, then its file, so that an interruption leaves no shard that counts."""
+        """Remove a shard's sidecar, then its file, so that after an interruption no shard counts as done."""
         self.sidecar(shard).unlink(missing_ok=True)
         self.path(shard).unlink(missing_ok=True)
 

@@ -159,9 +159,9 @@ def drawing_of(picture: Picture) -> Drawing:
 
 
 def _scenes(findings: Findings, budget: int) -> tuple[list[Scene], list[str]]:
-    """Return the scenes of the first examples that fit into `budget` characters, and a note on the rest.
+    """Return the scenes of the first examples that fit into `budget`, and a note on other examples.
 
-    An example is included only with the scenes of all models.
+    `budget` is a number of characters. An example is included only with the scenes of all models.
     """
     by_example: dict[str, list[tuple[str, int]]] = {}
     for _, example, shard, index in findings.shown():

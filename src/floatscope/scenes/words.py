@@ -20,7 +20,7 @@ def title_of(prompt: Sequence[str], regions: Sequence[str]) -> str:
 
 
 def example_name(prompt: Sequence[str]) -> str:
-    """Return a name for a prompt, a checksum of its text, which traces of several models share."""
+    """Return a checksum of a prompt's text, as a name that traces of several models share."""
     return f"{zlib.crc32(''.join(prompt).encode('utf-8', 'replace')):08x}"
 
 

@@ -14,7 +14,7 @@ _HALVES = 300  # random halves of the examples
 
 
 def names_of(result: Result) -> list[str]:
-    """Return the prompt id of each example, in order; over several controls an id occurs once for each."""
+    """Return the prompt id of each example, in order; an id of several controls occurs once per control."""
     return [str(name) for name in result.examples["example"].values]
 
 

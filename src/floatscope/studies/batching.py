@@ -48,7 +48,7 @@ class Gpu:
         return free_on_host()
 
     def begin(self, *, anew: bool) -> None:
-        """Start measuring peak memory; with `anew`, release recorded forwards so that they count again."""
+        """Start measuring peak memory; with `anew`, release recorded forwards before measuring."""
         if anew:
             self.release()
         torch.cuda.reset_peak_memory_stats(self._model.device)

@@ -172,7 +172,7 @@ def _weights(part: Findings, rule: Rule) -> tuple[str, ...]:
 
 
 def _names(parts: Sequence[tuple[Findings, Findings]]) -> list[str]:
-    """Return the name of each unit: its models and, if several units share them, the run's directory."""
+    """Return the name of each unit: its models and, if other units have them too, the run's directory."""
     models = [" and ".join(filter(None, (part.mdm, part.arm))) for _, part in parts]
     where = [
         "/".join(filter(None, (main.run.directory.name, part.label))) or str(main.run.directory)

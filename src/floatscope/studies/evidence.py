@@ -356,7 +356,7 @@ class Evidence:
         )
 
     def clusters(self, ids: Iterable[str], setting: str, model: str | None) -> list[str]:
-        """Return the cluster of each question id in a setting; the id itself if no cluster is recorded."""
+        """Return the cluster of each question id in a setting; the question id if no cluster is recorded."""
         answers = self.answers(setting, model) or {}
         names = dict(zip(map(str, answers.get("id", ())), answers.get("cluster", ()), strict=False))
         return [str(names.get(id, id)) for id in ids]

@@ -41,7 +41,7 @@ def _parquet(table: pd.DataFrame) -> bytes:
 
 
 def finite(value: Any) -> Any:
-    """Return a nested value with NaN and infinity replaced by None, because JSON has neither."""
+    """Return a nested value with NaN and infinity replaced by None, because JSON has no such values."""
     if isinstance(value, dict):
         return {k: finite(v) for k, v in value.items()}
     if isinstance(value, list | tuple):

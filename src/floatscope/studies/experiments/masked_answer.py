@@ -42,7 +42,7 @@ class MaskedAnswer:
     def spelled(
         cls, model: "Model", prompt: Encoded, text: str, length: int
     ) -> "MaskedAnswer | None":
-        """Encode an answer with or without a leading space, whichever is likelier; None if neither fits."""
+        """Encode an answer, with a leading space if that is likelier; None if both spellings are too long."""
         from ...interventions.branching import ablated_each
 
         assert model.tokenizer is not None  # prompts are text

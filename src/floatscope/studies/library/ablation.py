@@ -211,7 +211,7 @@ def _losses(
 def _beyond(result: Result | None, choice: str, label: str, unit: str = "points") -> Number | None:
     """Return the loss without the chosen heads − the loss without matched heads, mean over questions.
 
-    In the interval, the chosen heads count as one further draw from sets like the matched sets.
+    For the interval, the chosen heads are treated as one further draw from sets like the matched sets.
     """
     chosen, matched = _losses(result, choice, unit)
     bounds = SHARES if unit == "points" else None

@@ -261,7 +261,7 @@ def _length(evidence: Evidence) -> Number | None:
 
 
 def _long(order: Result | None) -> np.ndarray:
-    """Return whether each answer has at least LONG content tokens, enough for a middle and two ends."""
+    """Return whether each answer has at least LONG content tokens, and so has a middle and two ends."""
     return np.zeros(0, bool) if order is None else order.examples["content"].values >= LONG
 
 

@@ -187,7 +187,7 @@ def _combined(
 ) -> Number | None:
     """Return the mean over questions of a sum of slopes; `signs` maps (model, kind of column) to a sign.
 
-    Only questions that were asked in every setting count.
+    Questions that were not asked in every setting are left out.
     """
     parts = {place: _slopes(evidence, *place, doses) for place in signs}
     first = next(iter(parts.values()))[0]

@@ -54,8 +54,7 @@ class Layer:
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """Strongest keys and region sums of complete attention rows; the first axis joins the rows of all
-    prompts."""
+    """Strongest keys and region sums of complete rows; the first axis joins the rows of all prompts."""
 
     key: Int[Tensor, "n l h t"]
     weight: Float[Tensor, "n l h t"]

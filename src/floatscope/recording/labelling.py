@@ -105,8 +105,7 @@ class Labelling:
         return pad(prompt, (missing, 0), value=-1) if missing > 0 else prompt
 
     def _predicted(self, state: State) -> tuple[int, Int[Tensor, " w"], Bool[Tensor, "b w"]]:
-        """Return the columns that a lens predicts: the first column, the row for each column, and which are
-        masked.
+        """Return the first column that a lens predicts, the row for each column, and the masked columns.
 
         For a causal model with a cache, the lens predicts only the next position.
         """

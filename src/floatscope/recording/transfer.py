@@ -213,8 +213,7 @@ def shares(parts: Sequence[Part], n: int) -> list[list[Part]]:
 
 @lru_cache(16)  # steps mostly have the same parts
 def _deal(sizes: tuple[tuple[int, int], ...], n: int) -> list[list[tuple[int, slice | None]]]:
-    """Divide parts into at most n shares of about equal size, and return the (part, rows) pairs of each
-    share.
+    """Divide parts into at most n shares of about equal size; return the (part, rows) pairs of each share.
 
     `sizes` contains the number of rows and of bytes of each part. `rows` is None for an undivided part.
     """

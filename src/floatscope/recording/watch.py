@@ -132,8 +132,7 @@ def watch(
 
 @dataclass(eq=False, repr=False)
 class Session:
-    """Recording session of a watched network, returned by `floatscope.watch`; to be used as a context
-    manager."""
+    """Context manager that records a watched network, returned by `floatscope.watch`."""
 
     network: nn.Module
     model: Model

@@ -449,8 +449,7 @@ def mask_of(mask: Tensor) -> Bool[Tensor, "..."]:
 
 
 def _steps_to_end(answer: Int[np.ndarray, " n"], ends: Sequence[int]) -> int:
-    """Return the number of answer tokens up to the first end token; 0 without an end token or if text
-    follows.
+    """Return the number of answer tokens up to the first end token; 0 if there is none or if text follows.
 
     If all tokens after the end token are equal, they are padding, not text.
     """

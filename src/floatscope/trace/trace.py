@@ -34,8 +34,7 @@ _BLOCK = 64e6  # bytes of a trace per block, for measures of every head
 
 
 class _Kept:
-    """Property that returns the trace's array of the same name, or raises TraceError if the trace has
-    none."""
+    """Property that returns the array of the same name, or raises TraceError if it was not kept."""
 
     def __init__(self, doc: str) -> None:
         self.__doc__ = doc

@@ -24,8 +24,7 @@ class SideStream:
 
     @contextmanager
     def branch(self, *read: Tensor | None) -> Iterator[None]:
-        """Launch the kernels of the `with` block on the second stream; `read` lists the tensors that they
-        read."""
+        """Launch the kernels of the `with` block on the second stream; `read` lists their inputs."""
         self._read += read
         self._stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(self._stream):

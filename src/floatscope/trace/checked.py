@@ -129,7 +129,7 @@ class CheckedStore(LocalStore):
 
     @contextmanager
     def _naming(self, subject: str) -> Iterator[None]:
-        """Convert read errors in the `with` block to TraceError; the message begins with the file `subject`."""
+        """Convert read errors in the `with` block to TraceError; the message begins with `subject`."""
         try:
             yield
         except (FileNotFoundError, Unreadable) as error:

@@ -287,7 +287,7 @@ def aligned(
 ) -> list[xr.Dataset] | None:
     """Return a value and its null in all results, with equal dimensions and coordinates; None if impossible.
 
-    The function appends the names of values that cannot be compared to `left_out`.
+    The function appends to `left_out` what cannot be compared, with the reason.
     """
     if len(set(models)) > 1 and any("head" in e[name].dims for e in examples):
         examples = [e.mean("head") for e in examples]

@@ -102,8 +102,7 @@ def staleness(
 
 
 class _Layers:
-    """Recorder of the keys and values of each layer of one forward, and of the attention that keys
-    receive."""
+    """Recorder of the keys and values of each layer of one forward, and of the attention they receive."""
 
     def __init__(self, visible: Visibility, rows: Bool[Tensor, "1 q"]) -> None:
         self.visible, real = visible, visible.key_is_real

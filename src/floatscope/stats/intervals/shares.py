@@ -51,8 +51,8 @@ def paired_shares(
     The value is (only_first − only_second) / n. `only_first` counts the pairs in which only the first value
     is 1, `only_second` counts the pairs in which only the second value is 1, and n counts all pairs. Tango
     uses a normal quantile. Here the quantile is Student's with n − 1 degrees of freedom, because with the
-    normal quantile the coverage of 40 pairs, a fifth of them discordant to one side, is 92.8 % instead of 95
-    %.
+    normal quantile the coverage of 40 pairs, a fifth of them discordant to one side, is 92.8 % instead of
+    95 %.
     """
     (b, c, n), shape = _broadcast(only_first, only_second, n)
     several = n > 1

@@ -1,4 +1,4 @@
-"""Attention statistics from q and k, without the S×S matrix. README.md in this folder explains how."""
+"""Compute attention statistics from q and k without the S×S matrix. README.md in this folder explains how."""
 
 from typing import TYPE_CHECKING
 

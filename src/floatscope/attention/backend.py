@@ -1,8 +1,8 @@
-"""Choose the implementation that computes a view's statistics, on a CPU or a GPU.
+"""Choose the implementation that computes the statistics of a view, on a CPU or a GPU.
 
-No other module makes this choice. Tensors on a GPU go to the kernels of `gpu`. Views that the kernels do not
-support are computed in blocks by `cpu` (on any device), with one warning per reason. Both give the same
-numbers.
+No other module makes this choice. The kernels of `gpu` compute views whose tensors are on a GPU. `cpu`, which
+runs on any device, computes all other views in blocks; if the kernels do not support a view on a GPU, one
+warning is given per reason. Both packages give the same numbers.
 """
 
 import warnings
@@ -39,8 +39,8 @@ def capture_lse(call: attention_hook.Call) -> LseCapture | CpuLseCapture:
 def sums(view: View, *, entropy: bool = True, regions: bool = True) -> Arrays:
     """Compute column sums by query group, row entropies, region sums and the product of weights and state.
 
-    `entropy` and `regions` say whether to include row entropies and region sums. The product, averaged over
-    heads, is included if the view has a `state` (for the rollout).
+    `entropy` and `regions` say whether to include row entropies and region sums. The product, which the
+    rollout uses, is averaged over heads and is included if the view has a `state`.
     """
     if view.few_sums is not None and view.few_sums.labels is view.labels:
         include = {"column_sum": True, "rolled": True, "entropy": entropy, "region_sum": regions}
@@ -54,7 +54,7 @@ def strongest(
 ) -> tuple[Int[Tensor, "b h w t"], Float[Tensor, "b h w t"]] | None:
     """Return the `top` strongest keys of rows start … stop − 1, and their weights; None without kernels.
 
-    `rows` is (start, stop). None means that the kernels do not support the view.
+    `rows` is (start, stop). The result is None if the kernels do not support the view.
     """
     if view.few_sums is not None:
         return few.strongest(view.few_sums, *rows, top)
@@ -64,8 +64,9 @@ def strongest(
 def with_lse(view: View, attend: Callable[[], object] | None = None, columns: bool = False) -> View:
     """Return the view with its log-sum-exp, computed if the kernels need it and attention returned none.
 
-    For few queries the log-sum-exp is computed here, together with the sums and, on request, the `columns`
-    statistics. For many queries it comes from a call of `attend`, if given, which runs the attention.
+    For few queries, this function computes the log-sum-exp, together with the sums and, if `columns` is true,
+    the statistics by key. For many queries, the log-sum-exp comes from a call of `attend`, which runs the
+    attention, if `attend` is given.
     """
     if not on_gpu(view.query) or fused.unfit(view, without_lse=True):
         return view

@@ -1,8 +1,8 @@
 """Measure the attention of every layer of a network while the network runs.
 
-`with Capture(model, ...) as capture:` attaches to the attention hook; each forward is wrapped in
-`capture.forward(forward)`, which yields the captured statistics by layer and raises an error if a layer was
-missed. The output is that of stock attention, bit for bit.
+`with Capture(model, ...) as capture:` attaches a handler to the attention hook. Each forward runs in a `with`
+block of `capture.forward(forward)`, which yields the captured statistics by layer and raises an error if a
+layer was missed. The output of the network is that of stock attention, bit for bit.
 """
 
 from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
@@ -93,9 +93,9 @@ class Capture:
 
     @contextmanager
     def forward(self, forward: Forward) -> Iterator[Captured]:
-        """Yield the results of exactly one forward, which are complete when the context ends.
+        """Yield the results of exactly one forward; they are complete when the `with` block ends.
 
-        Raises CaptureError if the number of attention calls is not the number of layers.
+        Raises CaptureError if the number of attention calls differs from the number of layers.
         """
         self._forward, self._calls = forward, 0
         self.rollout.begin()
@@ -259,9 +259,9 @@ class Capture:
     def _may_wait(self, layer_call: "_LayerCall") -> bool:
         """Return whether to measure this layer after the forward instead of at once.
 
-        This is done for forwards with a cache on a CPU. Measuring a layer of 32 rows takes 160 µs between two
-        layers of the network, and 90 µs right after other measurements. Without a cache, storing keys and
-        values costs more time than is saved.
+        Layers of forwards with a cache on a CPU are measured after the forward. Measuring a layer of 32 rows
+        takes 160 µs between two layers of the network, and 90 µs right after another measurement. In a
+        forward without a cache, storing keys and values until the end takes more time than this order saves.
         """
         routed = "experts" in self.keep  # experts of settling rows are known only later
         on_gpu = backend.on_gpu(layer_call.call.query)

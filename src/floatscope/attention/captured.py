@@ -1,7 +1,8 @@
 """The statistics captured from one forward by layer, and the attention rows that predict revealed tokens.
 
-The positions that a step reveals are known only after the forward. Until then, either the strongest keys of
-every candidate row are kept, or the queries and keys from which the rows can be computed (`HeldRows`).
+The positions that a step reveals are known only after the forward. Until then, this module keeps either the
+strongest keys of every candidate row, or the queries and keys from which the rows can be computed
+(`HeldRows`).
 """
 
 from collections.abc import Sequence
@@ -41,8 +42,8 @@ class HeldRows:
 class Layer:
     """The arrays of one layer in one forward, by name, for the chosen heads.
 
-    Shapes are (b, *dims) without "layer". Sums are over the queries of this forward, and values by row are
-    those of its rows.
+    The shape of an array is (b, *dims) without "layer". Sums are over the queries of this forward. Arrays by
+    row contain the rows of this forward.
     """
 
     values: Arrays = field(default_factory=dict)
@@ -53,7 +54,7 @@ class Layer:
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """Strongest keys and region sums of complete attention rows; the rows of all prompts in one axis."""
+    """Strongest keys and region sums of complete rows; the first axis joins the rows of all prompts."""
 
     key: Int[Tensor, "n l h t"]
     weight: Float[Tensor, "n l h t"]
@@ -74,9 +75,9 @@ class Captured:
     stacked: Candidates | None = None
 
     def detached(self) -> "Captured":
-        """Return these results for `rows`, with candidates copied, so that no forward overwrites them.
+        """Return these results with a copy of the candidates for `rows`, which no later forward overwrites.
 
-        Without candidates in every layer, the results themselves are returned.
+        If a layer has no candidates, the results are returned without a copy.
         """
         candidates = [layer.candidates for layer in self.layers.values()]
         if self.stacked is not None or any(c is None for c in candidates):

@@ -1,4 +1,4 @@
-"""Column sums for any attention code: how much attention each key receives, without S×S memory."""
+"""Compute how much attention each key receives, for any attention code and without S×S memory."""
 
 import torch
 from jaxtyping import Bool, Int
@@ -26,19 +26,20 @@ def column_sums(
 ) -> Tensor:
     """Sum softmax attention over queries: the attention that each key receives, by group of queries.
 
-    The complete weight matrix is never in memory. On a GPU the sums are computed by the kernels that traces
-    use; elsewhere, or if the kernels do not apply, they are computed in tiles of rows. Both equal a float64
-    softmax to 1e-5 in float32.
+    The complete weight matrix is never in memory. On a GPU, the sums are computed by the same kernels as in
+    traces. On other devices, and for inputs that the kernels do not support, the sums are computed in tiles
+    of rows. In float32, both results agree with a float64 softmax to 1e-5.
 
     Args:
         query: (b, h, q, d), as passed to attention: after rotation and norms.
         key: (b, kv, k, d); kv divides h, and head i uses key head i // (h / kv).
         scale: factor of the scores; d ** −0.5 by default.
-        mask: boolean, broadcast to (b, h, q, k); True where a query sees a key. All by default.
-        causal: True if the queries are the last q of the k positions and each sees only itself and the keys
-            before it. False by default.
-        groups: (q,) or (b, q), the group of each query, from 0; −1 leaves a query out. One group by
-            default.
+        mask: boolean, broadcast to (b, h, q, k); True where a query sees a key. By default, every query sees
+            every key.
+        causal: True if the queries are the last q of the k positions and each query sees only the key of its
+            own position and the keys before it. False by default.
+        groups: (q,) or (b, q), the group of each query, from 0; −1 leaves a query out. By default, all
+            queries are in one group.
         lse: (b, h, q), the log-sum-exp of the scaled scores, if attention has computed it; None by
             default.
 

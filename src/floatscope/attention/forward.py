@@ -1,4 +1,4 @@
-"""Labels of one captured forward, and the values derived from them.
+"""Labels of one captured forward, and the values derived from the labels.
 
 These values are the same for all layers, so they are computed once per forward.
 """
@@ -21,8 +21,8 @@ from .shapes import Labels
 class ByRegion:
     """Queries of a forward labelled by their own region, and the group of each region.
 
-    If all queries of each region are in one group, the flow and the column sums by group follow from column
-    sums by region with small products, without multiplying weights by the regions of keys.
+    If all queries of each region are in one group, the flow and the column sums by group are small products
+    of the column sums by region. The weights then need not be multiplied by the regions of the keys.
     """
 
     labels: Labels

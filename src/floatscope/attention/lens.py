@@ -1,7 +1,8 @@
 """The logit lens: what the network would predict if it ended after a layer.
 
-The final norm and the head are applied to a layer's output, a few rows at a time. The first forward raises
-an error for a network whose logits are not its final norm and head applied to its last layer.
+The final norm and the head of the network are applied to the output of a layer, a few rows at a time. The
+first forward raises an error if the logits of the network are not the result of its final norm and head on
+the output of its last layer.
 """
 
 from collections.abc import Iterator
@@ -68,7 +69,8 @@ def predicted(
 ) -> dict[str, Shaped[Tensor, "b w"]]:
     """Return the tokens that rows of a layer's output predict, their probability, and the entropy in nats.
 
-    The mask is never predicted. Positions that are not selected get −1 and NaN.
+    The mask token is never predicted. Positions that are not selected get token −1, and NaN for probability
+    and entropy.
     """
     readout = parts.readout(model.net)
     assert readout is not None  # proven

@@ -1,13 +1,14 @@
 """Capture the log-sum-exp that stock attention computes.
 
-SDPA's kernels return the log-sum-exp with the output, but the public function drops it. A dispatch mode
-around the stock call reads the kernel's result; the output is that of stock attention, bit for bit. Two
-kernels return the log-sum-exp only on request. The mode requests it, except for few queries, for which cuDNN
-has a faster kernel without log-sum-exp, whose last bits differ. If a kernel returns none, the statistics
-compute the log-sum-exp themselves.
+The kernels of SDPA return the log-sum-exp with the output, but the public function drops it. A dispatch mode
+around the stock call reads the log-sum-exp from the kernel's result; the output is that of stock attention,
+bit for bit. Two kernels return the log-sum-exp only on request. The mode makes this request, except for few
+queries: for these, cuDNN has a faster kernel without log-sum-exp, whose output differs in the last bits. If a
+kernel returns no log-sum-exp, the code that computes the statistics also computes the log-sum-exp.
 
-On a CPU a dispatch mode takes more time than a short call of the only kernel. There, `CpuLseCapture` makes
-transformers' own function call `attend` instead of SDPA; `attend` calls the kernel as SDPA does.
+On a CPU, SDPA has only one kernel, and a dispatch mode takes more time than a short call of this kernel.
+`CpuLseCapture` therefore makes the attention function of transformers call `attend` instead of SDPA; `attend`
+calls the kernel in the same way as SDPA.
 """
 
 import threading
@@ -30,7 +31,7 @@ FEW = 64  # queries
 
 
 class LseCapture(TorchDispatchMode):
-    """Context manager that keeps the log-sum-exp of the SDPA call made inside it.
+    """Context manager that keeps the log-sum-exp of the SDPA call in its `with` block.
 
     Example: `with LseCapture() as captured: sdpa(query, …); lse = captured.lse(query)`.
     """
@@ -123,7 +124,7 @@ _ATTENTION_FORWARD = _with_attend(attention_hook.sdpa_attention_forward)
 
 
 class CpuLseCapture:
-    """`LseCapture` for a CPU, without a dispatch mode, which costs 15 to 35 µs per call."""
+    """Replacement for `LseCapture` on a CPU, without a dispatch mode, which takes 15 to 35 µs per call."""
 
     def __init__(self, call: attention_hook.Call) -> None:
         self._call = call

@@ -1,6 +1,6 @@
-"""Reference implementation of every statistic by its definition, in float64, with the complete matrix.
+"""Compute every statistic by its definition, in float64, with the complete attention matrix.
 
-Short and slow on purpose. Only tests and self-checks use this module.
+The code is short and slow on purpose. Only tests and self-checks use this module.
 """
 
 import torch

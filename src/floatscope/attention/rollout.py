@@ -1,8 +1,8 @@
-"""Attention rollout, layer by layer: how much of each row's content comes from each region.
+"""Attention rollout, layer by layer: how much of the content of each row comes from each region.
 
-R_l = ½ (Ā_l + I) R_{l−1}, where Ā is the mean over all heads and Ā_l R_{l−1} is one of the attention sums.
-The state of a row is one share per region. With a KV cache, the states of earlier rows are kept between
-forwards.
+R_l = ½ (Ā_l + I) R_{l−1}, where Ā_l is the attention of layer l averaged over all heads. The product Ā_l
+R_{l−1} is one of the attention sums. The state of a row is one share per region. With a KV cache, the states
+of earlier rows are kept between forwards.
 """
 
 from collections.abc import Sequence

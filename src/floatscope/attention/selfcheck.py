@@ -1,8 +1,8 @@
-"""Self-check of a newly loaded model, before any statistic is computed.
+"""Check a newly loaded model before any statistic is computed.
 
-No weight is NaN; the logits are finite and not all equal; the attention direction is the stated one; padding
-does not change the logits; captured rows sum to one and agree with the float64 reference; an edit at the
-attention hook changes the logits. The error of a failure names the check.
+The checks are: no weight is NaN; the logits are finite and not all equal; the attention direction is the
+stated one; padding does not change the logits; captured rows sum to one and agree with the float64 reference;
+an edit at the attention hook changes the logits. If a check fails, the error names it.
 """
 
 from collections.abc import Callable
@@ -63,7 +63,7 @@ def _no_nan(probe: Probe) -> Problem:
 def _finite(probe: Probe) -> Problem:
     """Check that logits are finite and not all equal.
 
-    Large weights may overflow, and a norm turns overflow into zeros.
+    Large weights may cause an overflow, which a norm layer turns into zeros.
     """
     logits = probe.logits
     if not bool(torch.isfinite(logits).all()):

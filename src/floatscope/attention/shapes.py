@@ -1,7 +1,7 @@
 """Data types for the attention of one layer in one forward and for the arrays measured from it.
 
-`reference` and `cpu.blocked` compute Arrays from a View. Every row (query) has a group and every key a
-region; −1 is padding and never counts.
+`reference` and `cpu.blocked` compute Arrays from a View. Every row (query) has a group and every key has a
+region. Group and region −1 are padding, which never counts.
 """
 
 from contextlib import AbstractContextManager, nullcontext

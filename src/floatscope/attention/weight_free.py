@@ -1,4 +1,4 @@
-"""Statistics that need no attention weights: massive activations, chosen experts, key/value drift."""
+"""Compute statistics without attention weights: massive activations, chosen experts, key/value drift."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -28,7 +28,8 @@ def massive(x: Float[Tensor, "b n d"]) -> tuple[Float[Tensor, "b n"], Int[Tensor
 def routed_experts(output: Any, batch: int) -> tuple[Int[Tensor, "b c q"], Float[Tensor, "b c q"]]:
     """Return the experts that a router chose for each position, strongest first, and their weights.
 
-    transformers' routers return (logits, weights, experts) over all tokens of a batch, not sorted.
+    The routers of transformers return (logits, weights, experts) for all tokens of a batch; the experts are
+    not sorted.
     """
     _, weight, expert = output  # (b·q, c) each
     order = weight.argsort(dim=-1, descending=True, stable=True)
@@ -40,7 +41,7 @@ def routed_experts(output: Any, batch: int) -> tuple[Int[Tensor, "b c q"], Float
 class KVDrift:
     """Keys and values of the previous forward by layer, for comparison with those of the next forward.
 
-    They stay on the device and need as much memory as a KV cache.
+    The keys and values stay on the device and need as much memory as a KV cache.
     """
 
     _previous: dict[int, tuple[tuple[int, ...], Tensor, Tensor]] = field(default_factory=dict)
@@ -50,7 +51,7 @@ class KVDrift:
     ) -> tuple[Float[Tensor, "b k"], Float[Tensor, "b k"]]:
         """Return 1 − cos of each key and value to those of the previous forward, averaged over heads.
 
-        NaN for the first forward.
+        The values for the first forward are NaN.
         """
         previous = self._previous.get(layer)
         self._previous[layer] = (tuple(prompts), key, value)

@@ -1,4 +1,4 @@
-"""Measures, which compute a `Result` from a trace or a list of traces."""
+"""Measures: each computes a `Result` from a trace or a list of traces."""
 
 from typing import TYPE_CHECKING
 

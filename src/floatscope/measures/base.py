@@ -1,8 +1,9 @@
 """The base class of measures, which are dataclasses whose fields are their configuration.
 
-A subclass defines `compute(trace)`, which returns a dataset of values for one example: `x` and, if it has a
-null, `x_null`. The base class adds coordinates, constant nulls, intervals, lifts, tables and a default
-figure. A value that does not apply is NaN. If a trace lacks a statistic, the error names the statistic.
+A subclass defines `compute(trace)`, which returns a dataset of values for one example: for each value, `x`
+and, if the value has a null, `x_null`. The base class adds coordinates, constant nulls, intervals, lifts,
+tables and a default figure. A value that does not apply is NaN. If a trace lacks a statistic, the error names
+the statistic.
 """
 
 from collections.abc import Iterable, Sequence
@@ -25,10 +26,10 @@ Values = xr.DataArray | xr.Variable
 
 @dataclass(frozen=True)
 class Measure(Configured):
-    """Base class of all measures. Call an instance with a trace or a list of traces.
+    """Base class of all measures. An instance is called with a trace or a list of traces.
 
-    Returns a `Result`: the mean of each value over the examples with its 95 % interval, its null and its
-    lift. The traces must come from one model and keep the same layers and heads.
+    The call returns a `Result`: the mean of each value over the examples, with its 95 % interval, its null
+    and its lift. All traces must come from one model and keep the same layers and heads.
 
         result = fs.measures.Absorption()(traces)
         result.absorption, result.absorption_low, result.absorption_null
@@ -81,8 +82,8 @@ class Measure(Configured):
         """Combine the values of all examples into a `Result`.
 
         Args:
-            examples (sequence of xr.Dataset): The result of `example` for each trace, from this or another
-                process.
+            examples (sequence of xr.Dataset): The result of `example` for each trace, computed in this
+                process or in another one.
             model (str): The model's name, for tables and figures.
 
         Returns:
@@ -153,8 +154,8 @@ class AnchorMeasure(Measure):
     """Base class of measures of anchors, the keys that a rule selects.
 
     Args:
-        rule (Rule): Decides which keys are anchors, from the attention that each key receives: on the mean
-            over heads, or on every head with `per_head=True`. `ZScore()` by default.
+        rule (Rule): Decides which keys are anchors, from the attention that each key receives. The rule is
+            applied to the mean over heads, or to every head if it has `per_head=True`. `ZScore()` by default.
     """
 
     rule: Rule = field(default_factory=ZScore)
@@ -174,12 +175,12 @@ class AnchorMeasure(Measure):
 
         Args:
             trace (Trace): The trace of one prompt.
-            fallback (bool): Where the rule finds no anchor, use the key that receives most attention
-                instead.
+            fallback (bool): Whether the key that receives most attention is used where the rule finds no
+                anchor.
 
         Returns:
-            Whether each key is an anchor, (step, layer[, head], key), and whether the rule found any,
-                (step, layer[, head]). The dimension head is present for a rule with `per_head=True`.
+            Whether each key is an anchor, (step, layer[, head], key), and whether the rule found an anchor,
+                (step, layer[, head]). The dimension head exists only for a rule with `per_head=True`.
         """
         anchor = self.rule(trace)
         has_anchor = anchor.any("key")

@@ -24,9 +24,9 @@ class Comparison:
     """Results of one measure for several models, side by side.
 
     Args:
-        data (xr.Dataset): Each value `x` with the dimension `model` first (`x`, `x_low`, `x_high`,
-            `x_null`), and `x_difference` with its interval along `versus`: the first model minus each of the
-            others.
+        data (xr.Dataset): Each value `x` with the dimension `model` first (`x`, `x_low`, `x_high`, `x_null`),
+            and `x_difference` with its interval along `versus`: the first model minus each of the other
+            models.
         results (tuple of Result): The results that were compared.
         values (list of str): Names of the values that could be compared.
     """
@@ -64,7 +64,7 @@ class Comparison:
         return latex_table(self.table(), dims, ["null"], caption=caption, label=label)
 
     def plot(self, *values: str, **size: Any) -> Figure:
-        """Draw a panel per value and category, with a line per model, interval bands and dotted nulls.
+        """Draw a panel per value and category, with a line per model, bands for intervals and dotted nulls.
 
         Panels of one value share their scale.
 
@@ -137,9 +137,10 @@ class Comparison:
 
 
 def _panels(array: xr.DataArray) -> list[dict[Any, Any]]:
-    """Return the selection of each panel: one per category of a value, or none if there are too many.
+    """Return the selection of each panel: one panel per category, or none if there are too many categories.
 
-    Categories are the labels of the only dimension besides model and depth; a value without it has one panel.
+    Categories are the labels of the only dimension besides model and depth. A value without such a dimension
+    has one panel.
     """
     category_dims = [d for d in array.dims if d not in ("model", "depth")]
     if not category_dims:
@@ -157,15 +158,16 @@ def compare(
 ) -> Comparison:
     """Compare two or more results of one measure with the same configuration.
 
-    Models may differ in their number of layers: values are then interpolated onto the relative depths of the
-    model with the fewest layers (first kept layer 0, last 1). Heads of different models do not correspond,
-    so their means are compared.
+    Models may differ in their number of layers. Values are then interpolated onto the relative depths of the
+    model with the fewest layers; the relative depth is 0 at the first kept layer and 1 at the last. Heads of
+    different models do not correspond, so means over heads are compared.
 
     Args:
-        *results (Result): Two or more results; differences are taken from the first.
-        paired (bool): Pair the examples by prompt (`Trace.prompt`, or the question ids of a run), and
-            compute intervals from the differences of the pairs. Prompts that a result lacks are left out and
-            counted. By default the examples of each model are independent samples.
+        *results (Result): Two or more results. Each difference is the first result minus one of the other
+            results.
+        paired (bool): Whether examples are paired by prompt (`Trace.prompt`, or the question ids of a run)
+            and intervals are computed from the differences of the pairs. Prompts that a result lacks are left
+            out and counted. By default, the examples of each model are independent samples.
         labels (sequence of str): A name for each result; by default the models' names.
 
     Returns:
@@ -254,7 +256,7 @@ def _check(results: Sequence[Result]) -> None:
 def _paired(results: Sequence[Result], left_out: list[str]) -> list[xr.Dataset]:
     """Return each result's values for the examples that all results share, in the same order.
 
-    The numbers of dropped examples are appended to `left_out`.
+    The function appends the numbers of dropped examples to `left_out`.
     """
     for result in results:
         if "example" not in result.examples.coords:
@@ -283,9 +285,9 @@ def _labels(results: Sequence[Result], labels: Sequence[str] | None) -> list[str
 def aligned(
     examples: list[xr.Dataset], name: str, models: Sequence[str], left_out: list[str]
 ) -> list[xr.Dataset] | None:
-    """Return a value and its null in all results with equal dimensions and coordinates; None if impossible.
+    """Return a value and its null in all results, with equal dimensions and coordinates; None if impossible.
 
-    What cannot be compared is appended to `left_out`.
+    The function appends to `left_out` what cannot be compared, with the reason.
     """
     if len(set(models)) > 1 and any("head" in e[name].dims for e in examples):
         examples = [e.mean("head") for e in examples]
@@ -330,9 +332,9 @@ def _interpolated(values: xr.Dataset, grid: np.ndarray) -> xr.Dataset:
 
 
 def by_example(a: xr.DataArray, b: xr.DataArray) -> tuple[np.ndarray, np.ndarray] | None:
-    """Return the values of a and b for their shared examples, in a's order; None if they share none.
+    """Return the values of a and b for shared examples, in the order of a; None without shared examples.
 
-    Values of a repeated example are averaged.
+    If an example is repeated, its values are averaged.
     """
     names = [np.array(list(map(str, array["example"].values))) for array in (a, b)]
     shared = [name for name in dict.fromkeys(names[0]) if name in set(names[1])]

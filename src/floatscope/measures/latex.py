@@ -1,7 +1,7 @@
 """Format numbers and words as LaTeX tables for booktabs, with every special character escaped.
 
-Cells are plain text, as on a page, and are escaped only here: `−`, `×` and `10⁻⁵` become mathematics; names
-of files and models stay text.
+The cells of a table are given as plain text, as on a page, and only this module escapes them. `−`, `×` and
+`10⁻⁵` become mathematics; names of files and models stay text.
 """
 
 import re

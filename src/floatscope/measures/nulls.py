@@ -1,8 +1,9 @@
 """Null values of the measures: uniform attention between regions and through layers, and random keys.
 
-The null of a single key's mass is in `stats.uniform`. No function here builds an S×S matrix: uniform
-attention of row i is the mean over the keys 0 … last_i, so a cumulative sum is enough for causal,
-bidirectional and block-causal models, and the difference of two for layers with local attention.
+The null of a single key's mass is in `stats.uniform`. No function here builds an S×S matrix. The product of
+uniform attention with a state is, in row i, the mean of the state over the keys 0 … last_i. For causal,
+bidirectional and block-causal models, this mean follows from one cumulative sum; for layers with local
+attention, it follows from the difference of two entries of this sum.
 """
 
 from collections.abc import Sequence
@@ -140,8 +141,9 @@ def length_share(trace: Trace) -> xr.DataArray:
 def rollout_null(trace: Trace) -> xr.DataArray:
     """Return `trace.rollout` under uniform attention: (step, layer, source, target).
 
-    With U the matrix of uniform attention, R_l = ½(U + I)R_{l−1}, through all layers up to each kept layer. A
-    causal row does not change once it is computed, so all steps of a causal trace share one pass.
+    R_l = ½(U + I)R_{l−1}, where U is the matrix of uniform attention, is computed for all layers up to the
+    last kept layer. A row of a causal model does not change after it is computed, so all steps of a causal
+    trace share one computation.
     """
     steps, layers, nulls = _coordinates(trace, "step"), _coordinates(trace, "layer"), []
     shared = trace.info["direction"] == str(Direction.CAUSAL) and not trace.data["masked"].any()
@@ -192,7 +194,7 @@ def random_keys(
 def matched_keys(
     keys: np.ndarray | Sequence[int], size: int, *, width: int = 8, draws: int = 200, seed: int = 0
 ) -> Int[np.ndarray, "draws k"]:
-    """Draw for each of `keys` another key within `width` positions, or the nearest unused one.
+    """Draw for each of `keys` another key within `width` positions, or the nearest unused key.
 
     The drawn keys are not among `keys`, and no key occurs twice in a draw.
     """

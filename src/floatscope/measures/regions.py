@@ -1,7 +1,7 @@
 """Map prompt regions to categories shared by all prompts, so that examples can be averaged.
 
-Prompts differ in their number of passages and in which passage is gold. A category that a prompt lacks is
-NaN.
+Prompts differ in the number of their passages, and in which of the passages is gold. A category that a prompt
+lacks is NaN.
 """
 
 from collections.abc import Sequence
@@ -78,7 +78,7 @@ def draw_categories(axis: Axes, result: Result, name: str, label: str) -> None:
 def written(trace: Trace) -> Bool[np.ndarray, " e"]:
     """Return which reveals belong to the answer's text, up to and including its end token.
 
-    If one token is repeated to the end of the answer, only its first occurrence counts.
+    If the last token is repeated up to the end of the answer, only the first of these tokens counts.
     """
     final = trace.canvas.values[-1]
     final = final[final >= 0][int(trace.info["prompt_length"]) :]

@@ -1,7 +1,7 @@
 """The result of a measure: a labelled dataset, which is also available as a tidy table and a figure.
 
-For every value `x` the dataset contains `x` (mean over the examples), `x_low` and `x_high` (95 % interval
-over the examples) and, if the value has a null, `x_null` and `x_lift` = x / x_null.
+For every value `x`, the dataset contains `x` (mean over the examples), `x_low` and `x_high` (ends of the 95 %
+interval over the examples) and, if the value has a null, `x_null` and `x_lift` = x / x_null.
 """
 
 from collections.abc import Mapping, Sequence
@@ -46,7 +46,8 @@ class Result:
         examples (xr.Dataset): The values of the single examples, along the dimension `example`. Its
             coordinate `example` contains the prompts' ids if they are known.
         model (str): The model's name; "" by default.
-        values (list of str): Names of the values in `data`, without `_low`, `_null` and so on.
+        values (list of str): Names of the values in `data`, without the names that end in `_low`, `_null` and
+            so on.
         control (Result): The same measure of an untrained model, drawn lightly in figures; None by default.
     """
 
@@ -105,10 +106,10 @@ class Result:
         """Draw the measure's figure.
 
         Args:
-            ax: Matplotlib axes to draw into: one, or as many as there are panels.
-            panel: With one `ax`, the panel to draw, counted from 0.
+            ax: Matplotlib axes to draw into: one Axes, or one for each panel.
+            panel: The panel to draw if `ax` is a single Axes, counted from 0.
             width: Width of the whole figure in inches. Panels that do not fit side by side are stacked.
-            height: Height of the whole figure in inches; by default as much as the panels need.
+            height: Height of the whole figure in inches; by default, the height that the panels need.
             font_size: Font size in points; by default rcParams["font.size"] if you changed it, else 8.
         """
         with figure_size(**size):
@@ -240,7 +241,7 @@ def side_by_side(examples: Sequence[xr.Dataset]) -> xr.Dataset:
     """Join examples along a new first dimension `example`; values that an example lacks are NaN.
 
     Coordinates and attributes are those of the first example. Examples with equal variables, shapes and
-    coordinates are stacked, which is much faster.
+    coordinates are stacked, which is much faster than concatenating them.
     """
     first = examples[0]
     if "example" in first.sizes or not all(_alike(first, other) for other in examples[1:]):

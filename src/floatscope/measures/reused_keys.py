@@ -1,6 +1,7 @@
 """Select the strongest keys of each step, and compute their share of attention at later steps.
 
-Only the rows that decide a token are used: rows still masked, or the newest row of a causal model.
+The attention is that of the rows that decide a token: the rows still masked, or the newest row of a causal
+model.
 """
 
 from collections.abc import Sequence
@@ -33,7 +34,7 @@ def deciding_mass(trace: Trace) -> xr.DataArray:
     computed since the previous kept step; at the first kept step, all rows computed so far.
 
     Returns:
-        (step, layer, head, key); 0 for keys that do not exist yet.
+        The shares, (step, layer, head, key); 0 for keys that do not exist yet.
     """
     if Direction(trace.info["direction"]) is not Direction.CAUSAL:
         return trace.mass_from("masked").fillna(0).transpose("step", "layer", "head", "key")

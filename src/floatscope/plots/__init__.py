@@ -1,7 +1,7 @@
 """All figures: a trace as a heat map, a head's pattern, a measure's values with intervals and nulls.
 
-`drawing` defines the style and the size of figures; `results` draws what measures share. matplotlib is
-imported when the first figure is drawn.
+`drawing` defines the style and the size of figures. `results` contains the parts that the figures of several
+measures share. matplotlib is imported when the first figure is drawn.
 """
 
 from .drawing import (

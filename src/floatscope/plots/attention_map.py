@@ -1,7 +1,9 @@
-"""Reduce a trace to an array of two dimensions: select, and average over the rest. Nothing is drawn here.
+"""Reduce the attention in a trace to a two-dimensional array.
 
-Regions are sums over their positions; everything else is a mean. A lift is the share over what uniform
-attention gives the same positions, taken before any mean.
+The functions select steps, layers, heads and regions, and average over the dimensions that are not shown.
+Nothing is drawn here. The share of a region is the sum over its positions; all other dimensions are averaged.
+The lift is the share divided by the share that uniform attention would give to the same positions; the
+division comes before averaging.
 """
 
 from collections.abc import Iterable, Sequence
@@ -20,7 +22,7 @@ GOLD = "gold"  # whichever region a prompt calls gold
 
 
 class Selection(TypedDict, total=False):
-    """The part of a trace that a map shows: labels by dimension (None: average over all) and regions."""
+    """The part of a trace that a map shows: regions, and labels by dimension (None: all labels)."""
 
     step: Choice
     layer: Choice

@@ -1,7 +1,7 @@
 """The style and the size of all figures: readable in grey, by colour-blind readers and in print.
 
 A measure draws into `panels` without knowing the size of the figure. The caller sets the width, the font size
-or the axes to draw into with `figure_size`; `panels` then stacks the panels that do not fit side by side, so
+or the axes to draw into with `figure_size`. `panels` then stacks the panels that do not fit side by side, so
 that a figure is exactly as wide as requested. A user's settings in matplotlib's rcParams take precedence over
 this style.
 """
@@ -91,7 +91,7 @@ _requested: ContextVar[RequestedSize | None] = ContextVar("requested", default=N
 
 @contextmanager
 def figure_size(*, ax: Axes | Sequence[Axes] | None = None, **size: Any) -> Iterator[None]:
-    """Set the size, the font size or the axes of everything that is drawn with `panels` inside the block.
+    """Set the size, the font size or the axes of all figures that `panels` draws in the `with` block.
 
     Settings that are not given keep the value of an enclosing `figure_size`.
 
@@ -101,7 +101,7 @@ def figure_size(*, ax: Axes | Sequence[Axes] | None = None, **size: Any) -> Iter
             figure = result.plot()
 
     Args:
-        ax (Axes or sequence of Axes): Axes to draw into: one, or as many as the figure has panels.
+        ax (Axes or sequence of Axes): Axes to draw into: one Axes, or one for each panel of the figure.
         **size: `width` and `height` of the figure in inches; `font_size` in points; `panel`, the index of
             the only panel to draw.
     """
@@ -137,11 +137,12 @@ def panels(
     width: float = 3.3,
     height: float = 2.3,
 ) -> Iterator[Any]:
-    """Open a figure with panels: `with panels(1, 2) as (figure, axes):`. No window is opened.
+    """Create a figure with panels: `with panels(1, 2) as (figure, axes):`. No window is opened.
 
     Args:
         rows (int): Number of rows of the grid; 1 by default.
-        columns (int): Number of columns of the grid; 1 by default. A narrow figure has fewer, and more rows.
+        columns (int): Number of columns of the grid; 1 by default. A narrow figure has fewer columns and more
+            rows.
         count (int): Number of panels, if the last row is not full; the other entries of `axes` are None.
         width (float): Width of a panel in inches, if `figure_size` sets none; 3.3 by default.
         height (float): Height of a panel in inches, if `figure_size` sets none; 2.3 by default.

@@ -1,6 +1,6 @@
-"""Draw a trace as a heat map of any two of step, layer, head, position and region, with tokens on the axis.
+"""Draw a trace as a heat map of any two of step, layer, head, position and region, with token labels.
 
-The map shows a single decoding and tests nothing; measures test over many examples.
+The map shows a single decoding and tests nothing. Measures test statements over many examples.
 """
 
 from collections.abc import Sequence

@@ -1,6 +1,6 @@
-"""Draw an attention pattern: queries down, keys across, with their tokens.
+"""Draw an attention pattern: queries down, keys across, both with their tokens.
 
-The pattern is computed by a model (`Model.pattern`) and only drawn here.
+A model computes the pattern (`Model.pattern`); this module only draws it.
 """
 
 from typing import Any

@@ -1,7 +1,7 @@
 """Draw a trace as a map of steps × positions with its anchors, as in Attention Floating (2601.07894).
 
-The figure shows one trace. The measure `Drift` tests whether anchors move, over many examples, with a chance
-level and an interval.
+The figure shows one trace. Whether anchors move is tested by the measure `Drift`, over many examples, with a
+chance level and an interval.
 """
 
 from collections.abc import Sequence
@@ -29,15 +29,16 @@ def heatmap(
     """Draw the share of attention received by every key at every step, with the anchors of a rule.
 
     The map is that of `Trace.heatmap("step", …)`. The rule is applied to received attention, averaged over
-    the layers and heads that are drawn. Triangles mark anchors, open circles the positions revealed at a
-    step.
+    the layers and heads that are drawn. Triangles mark anchors. Open circles mark the positions that are
+    revealed at a step.
 
     Args:
         trace (Trace): The trace of one prompt.
-        layer (int or sequence of int): One layer, or several to average; all by default.
-        head (int or sequence of int): One head, or several to average; all by default.
+        layer (int or sequence of int): One layer, or several layers to average over; all by default.
+        head (int or sequence of int): One head, or several heads to average over; all by default.
         rule (Rule): Decides which keys are anchors; `ZScore()` by default.
-        lift (bool): Draw the share over uniform attention instead of the share; False by default.
+        lift (bool): Whether to draw the share divided by that of uniform attention instead of the share;
+            False by default.
         tokens (bool): Label every position with its token (True) or none (False); by default all if there is
             room, else the strongest.
         **size: ax, width, height and font_size, as for `Trace.heatmap`.

@@ -45,7 +45,7 @@ def band(
     series: int = 0,
     label: str | None = None,
 ) -> None:
-    """Draw a value along a dimension, its interval as a band and its null as a thin dotted line.
+    """Draw a value along a dimension, with its interval as a band and its null as a thin dotted line.
 
     If the result has a control, the control's mean is drawn lightly; the first control in a panel is named in
     the legend.
@@ -211,7 +211,7 @@ def mark(
 
 
 def dots(axis: Axes, data: "xr.Dataset", labels: Mapping[str, str]) -> None:
-    """Draw single values below each other, each with its interval and with its null as a diamond.
+    """Draw single values below each other, each with its interval, and with its null as a diamond.
 
     Args:
         axis (Axes): The panel.
@@ -233,7 +233,8 @@ def default_plot(result: Any) -> Figure:
     """Draw every value as a line over one dimension, or as a map over two.
 
     Args:
-        result (Result): The result. Values with more than two dimensions are averaged over the rest.
+        result (Result): The result. Values with more than two dimensions are averaged over the other
+            dimensions.
 
     Returns:
         The figure.

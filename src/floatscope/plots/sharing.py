@@ -9,7 +9,7 @@ from .drawing import Axes, Figure
 def share_scales(figures: Iterable[Figure]) -> None:
     """Set the y axes and the colour scales of corresponding panels to their common range.
 
-    Figures whose number of panels differs from that of the first figure are not changed. Maps keep their y
+    A figure is not changed if its number of panels differs from that of the first figure. Maps keep their y
     axes, because models differ in their numbers of heads.
 
     Args:

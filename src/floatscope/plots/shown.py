@@ -1,6 +1,6 @@
 """Figures that a notebook displays when the figure, or its axes, is the last line of a cell.
 
-The figures are not registered with pyplot, where a notebook would look for open figures, and open no window.
+The figures are not registered with pyplot, where a notebook would look for open figures. They open no window.
 """
 
 import io

@@ -1,4 +1,4 @@
-"""Draw one layer step by step: how attention is spread over positions, and the key that receives most."""
+"""Draw one layer step by step: the share of attention of each position, and the strongest key."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ def draw_steps(
 ) -> Figure:
     """Draw a row per step and a column per position, with a dot on the strongest key of every step.
 
-    The share is shown by the opacity of one hue, so that the figure can be read on white and on black.
+    The opacity of one hue shows the share, so that the figure can be read on white and on black.
 
     Args:
         share (np.ndarray): Share of attention, (step, key); NaN where a key does not exist yet.

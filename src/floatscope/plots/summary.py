@@ -12,7 +12,7 @@ from ..trace import Trace, readable
 def summary(trace: Trace) -> RenderableType:
     """Render the answer with its reveal steps, and for each layer the key that receives most attention.
 
-    The layers are left out if the trace kept no attention by key.
+    The layers are left out if the trace does not contain attention by key.
     """
     info = trace.info
     head = Text.assemble(

@@ -1,1 +1,1 @@
-"""Combine captured tensors and decoding decisions into step records and a Trace."""
+"""Combine captured tensors with the decisions of a decoding into step records and a Trace."""

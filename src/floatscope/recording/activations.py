@@ -1,7 +1,7 @@
 """Write the residual stream of chosen layers, positions and steps to disk while a model decodes.
 
-A watcher copies the rows of one forward to the host and passes them to a writer, so memory does not grow
-with the number of prompts.
+A watcher of the decoding copies the chosen rows of one forward at a time to the host and passes them to a
+writer, so memory does not grow with the number of prompts.
 """
 
 from collections.abc import Iterator, Sequence
@@ -30,8 +30,8 @@ Positions = str | Choice
 class Streaming(Watcher):
     """Watcher of a decoding that writes chosen rows to disk, batch after batch.
 
-    Decode inside `to`; call `start` before and `finish` after each batch. Invalid layers, steps or positions
-    raise an error on construction.
+    Decode in a `with` block of `to`. Call `start` before each batch and `finish` after it. The constructor
+    raises an error for invalid layers, steps or positions.
     """
 
     def __init__(

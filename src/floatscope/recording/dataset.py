@@ -1,4 +1,4 @@
-"""Label recorded arrays as one dataset: names, coordinates, nulls."""
+"""Label recorded arrays as one dataset, with names, coordinates and nulls."""
 
 import warnings
 from collections.abc import Callable, Sequence
@@ -120,7 +120,8 @@ class DatasetBuilder:
     ) -> tuple[tuple[str, ...], Float[np.ndarray, "..."]]:
         """Return dimensions and values of `scale`, a quantity under uniform attention, for each kept step.
 
-        The values are by layer if some layers are local, and NaN at positions that do not exist yet.
+        The values have a dimension `layer` if some layers are local. They are NaN at positions that do not
+        exist yet.
         """
         model, size, offset = self.model, decoding.canvas.shape[1], self._offset(decoding)
         of_layers = [model.reaches[layer] for layer in self.layers]

@@ -1,6 +1,6 @@
 """Run forwards over given canvases: a finished text, or the stored steps of a trace.
 
-Nothing is decoded: the canvases may come from another model or be written by hand.
+No token is decoded: the canvases may come from another model or be written by hand.
 """
 
 from contextlib import ExitStack, closing
@@ -27,7 +27,7 @@ from .recorder import Recorder
 
 @dataclass(frozen=True)
 class NoSampler(Sampler):
-    """Placeholder for the sampler of canvases that no sampler of Floatscope filled."""
+    """Placeholder for the sampler, for canvases that no sampler of Floatscope filled."""
 
     description: str = ""
 
@@ -65,7 +65,7 @@ def decoding_of(
 def reading(model: Model, prompt: Encoded, answer: list[int], options: TraceOptions) -> Trace:
     """Run one forward over prompt and answer; return a trace of one step, in which no token changes.
 
-    Masks that remain in the answer, because decoding ended early, count as masked.
+    Positions that are still masks in the answer, because decoding ended early, count as masked.
     """
     check_fits(model, len(prompt.ids), len(answer), remedy="Shorten the sequence.")
     return _read(model, prompt, np.array([[*prompt.ids, *answer]] * 2), options)
@@ -74,9 +74,9 @@ def reading(model: Model, prompt: Encoded, answer: list[int], options: TraceOpti
 def reading_states(model: Model, trace: Trace, steps: list[int], options: TraceOptions) -> Trace:
     """Run a forward over the canvas of some steps of a trace; group rows by how long they stay masked.
 
-    The trace has one step per state. Its query groups are "prompt" and "masked until i", the answer's
-    rows that are masked at state i and at no later one, so that two states can be compared on the rows
-    that are masked in both. The model need not be the model that decoded.
+    The new trace has one step per state. Its query groups are "prompt" and "masked until i". The latter group
+    contains the rows of the answer that are masked at state i and at no later state, so that two states can
+    be compared on the rows that are masked in both. The model need not be the one that decoded the answer.
 
     Args:
         model: a diffusion model whose rows see the whole canvas.
@@ -100,7 +100,8 @@ def reading_states(model: Model, trace: Trace, steps: list[int], options: TraceO
 def replaying(model: Model, trace: Trace, options: TraceOptions | None = None) -> Trace:
     """Run a forward over the canvas of each kept step of a trace, as if this model had decoded it.
 
-    The model is a diffusion model whose rows see the whole canvas; it need not be the model that was traced.
+    The model must be a diffusion model whose rows see the whole canvas. It need not be the model that was
+    traced.
     """
     canvas = trace.canvas.values[[*trace.data["step"].values, -1]]
     return _read(model, prompt_of(trace), canvas, options)
@@ -149,8 +150,8 @@ def _read(model: Model, prompt: Encoded, canvas: Canvas, options: TraceOptions |
 class TraceStep:
     """One step of a trace: its number, its tokens without padding (`ids`), and which tokens are masked.
 
-    Creating it raises UsageError if the trace has other weights, an approximate cache or an intervention, or
-    if an intervention is active on the model.
+    The constructor raises UsageError if the trace was recorded with other weights, an approximate cache or an
+    intervention, or if an intervention is active on the model.
     """
 
     def __init__(self, model: Model, trace: Trace, step: int) -> None:

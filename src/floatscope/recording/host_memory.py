@@ -1,9 +1,10 @@
 """Reuse and pin host memory for arrays that are copied from a GPU.
 
 On an H200's host, the system allocates new pages at 8 GB/s. A GPU writes into pinned memory at 55 GB/s, but
-pinning takes 35 ms per GB, during which no kernel is launched. Large arrays are therefore collected for reuse
-when they are no longer referenced, and pinned when they are used again. The memory kept and the memory pinned
-are each at most a share of the machine's memory. Models on a CPU do not use this module.
+pinning takes 35 ms per GB, during which no kernel is launched. This module therefore collects large arrays
+that are no longer referenced, reuses their memory, and pins the memory when it is reused. The memory kept for
+reuse and the pinned memory are each limited to a share of the machine's memory. Models on a CPU do not use
+this module.
 """
 
 import math
@@ -34,8 +35,8 @@ class HostMemory:
     """Pool of unused memory blocks of at most `limit` bytes in total; the oldest are released first.
 
     `pin` is called for each reused block, as long as at most `limit` bytes are pinned; `unpin` is called
-    before a pinned block is released. `small` allocates pinned arrays too small for a block; they count
-    towards the limit.
+    before a pinned block is released. `small` allocates pinned arrays that are too small for a block; these
+    arrays count towards the limit.
     """
 
     def __init__(

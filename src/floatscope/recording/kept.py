@@ -1,4 +1,4 @@
-"""Storage of a recorder: step records of a prompt, in memory or on disk, and the rows of revealed tokens."""
+"""Store the records of a prompt: its steps, in memory or on disk, and the rows of revealed tokens."""
 
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
@@ -23,10 +23,10 @@ _MOST_ROWS = 64 << 20  # bytes of revealed rows kept on the device
 
 @dataclass(eq=False)
 class KeptSteps:
-    """Steps in memory: one array per statistic, with room for every step.
+    """Steps of a prompt in memory: one array per statistic, with room for every step.
 
-    No array is copied when the trace is built, and memory pages of unused steps are never written. Arrays
-    grow if needed.
+    Building the trace copies no array. Memory pages for unused steps are never written. If a decoding has
+    more steps than there is room for, the arrays grow.
     """
 
     copier: HostCopier
@@ -76,9 +76,9 @@ class KeptSteps:
 
 @dataclass(eq=False)
 class StoredSteps:
-    """Steps on disk, which a thread writes to a store in order.
+    """Steps of a prompt on disk, which a thread writes to a store in order.
 
-    The values of a step arrive from the device one or two steps later; each step has its own host memory.
+    The values of a step arrive from the device one or two steps later, so each step has its own host memory.
     """
 
     copier: HostCopier

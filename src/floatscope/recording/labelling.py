@@ -1,7 +1,7 @@
 """Label the positions of a batch for attention sums: regions, query groups, predicting rows.
 
-The regions of the prompt are named by the user; positions of the answer are masked or revealed. Queries form
-the groups masked, revealed and prompt, or one group per region, or a single group.
+The user names the regions of the prompt. The regions of the answer are the masked and the revealed positions.
+Queries form the three groups masked, revealed and prompt, or one group per region, or a single group.
 """
 
 from collections.abc import Collection, Sequence
@@ -105,9 +105,9 @@ class Labelling:
         return pad(prompt, (missing, 0), value=-1) if missing > 0 else prompt
 
     def _predicted(self, state: State) -> tuple[int, Int[Tensor, " w"], Bool[Tensor, "b w"]]:
-        """Return what a lens predicts: the first column, the row for each column, and the masked columns.
+        """Return the first column that a lens predicts, the row for each column, and the masked columns.
 
-        A causal model with a cache predicts the next position only.
+        For a causal model with a cache, the lens predicts only the next position.
         """
         device = state.canvas.device
         start, stop = state.window

@@ -1,4 +1,4 @@
-"""The options of `trace` and `read`, checked before anything runs."""
+"""Options of `trace` and `read`, checked before a forward runs."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ _ELSEWHERE |= dict.fromkeys(("pattern", "attention", "attentions"), _PATTERN)
 
 
 class TraceKeywords(TypedDict, total=False):
-    """TraceOptions as keyword arguments, documented in `Model.trace`."""
+    """The fields of TraceOptions as keyword arguments, which are documented in `Model.trace`."""
 
     keep: Collection[str] | None
     layers: Choice

@@ -1,7 +1,7 @@
 """Hold the statistics that a recorded and replayed forward computes.
 
-The next replay overwrites these statistics. `step_records` copies them on the device when it splits them by
-prompt.
+The next replay of the forward overwrites these statistics. `step_records` copies them on the device when it
+splits them by prompt.
 """
 
 from collections.abc import Hashable, Iterator

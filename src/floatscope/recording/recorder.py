@@ -1,7 +1,7 @@
 """The Recorder, a watcher that captures every forward of a decoding and builds Traces.
 
-It combines the captured statistics (tensors of a padded batch, on the model's device) with the decisions of
-the decoding.
+The Recorder combines the captured statistics (tensors of a padded batch, on the model's device) with the
+decisions of the decoding.
 """
 
 import math
@@ -289,7 +289,7 @@ class Recorder(Watcher):
 def _require_experts(model: Model, keep: Collection[str], layers: Sequence[int]) -> None:
     """Raise UsageError if `keep` names experts but no chosen layer has experts.
 
-    If `keep` contains every statistic, experts are left out instead.
+    If `keep` contains every statistic, the statistic "experts" is left out and no error is raised.
     """
     routed = parts.routers(model.net)
     named = "experts" in keep and set(keep) != set(STATISTICS)

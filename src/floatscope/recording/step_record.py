@@ -1,8 +1,8 @@
 """Build the step records of one forward, one record per prompt.
 
-The arrays of a batch are stacked over layers, joined with earlier rows if a cache keeps them, divided by the
-number of rows, and cut into prompts, with room for all positions that a prompt may reach. All of this runs on
-the device.
+The arrays of a batch are stacked over layers, joined with the rows of earlier forwards if a cache keeps these
+rows, divided by the number of rows, and cut into one part per prompt. Each part has room for all positions
+that its prompt may reach. All of this runs on the device.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -29,9 +29,9 @@ class StepRecord:
 
     Attributes:
         step: number of the forward in the decoding, from 0.
-        canvas: token ids of its input, without padding.
-        values: arrays by name, (*dims) as in `floatscope.statistics`, on the model's device. Positions
-            that do not exist yet are NaN, or −1 for integers.
+        canvas: token ids of the forward's input, without padding.
+        values: arrays by name, (*dims) as in `floatscope.statistics`, on the model's device. Values at
+            positions that do not exist yet are NaN, or −1 for integers.
     """
 
     step: int
@@ -56,8 +56,9 @@ class Shape:
     Attributes:
         size: largest number of positions that the prompt and its answer may have.
         regions: numbers of the prompt's regions in the batch, in the order of the trace.
-        groups: number of the prompt's query groups; a batch has as many as the prompt with most groups.
-        region_names, group_names: names of regions and groups. Prompts that differ only in names have
+        groups: number of the prompt's query groups; a batch has as many groups as the prompt with the most
+            groups.
+        region_names, group_names: names of regions and groups. Prompts that differ only in these names have
             equal shapes.
     """
 
@@ -71,7 +72,8 @@ class Shape:
 def batch_values(captured: Captured, join: Joining) -> Iterator[tuple[Array, Tensor]]:
     """Yield every array of a step, (b, *dims), for the whole batch, one at a time to save memory.
 
-    `join` adds the rows of earlier forwards. Sums by source, and arrays with a divisor, are divided.
+    `join` adds the rows of earlier forwards. Sums by source are divided by the number of rows of the source,
+    and arrays with a divisor by this divisor.
     """
     labels, arrays = captured.labels, STATISTICS.arrays()
     layers, settled = list(captured.layers.values()), list((captured.settled or {}).values())
@@ -147,10 +149,10 @@ def step_records(
         canvas: tokens before the step, with padding.
         values: arrays of the batch, from `batch_values`.
         places: shape and columns of each prompt.
-        dtype: dtype of arrays that define none.
+        dtype: dtype of arrays that do not define their own dtype.
         first_predicted: column of the first position that a lens predicts.
-        unused: columns of no prompt (padding, unfilled cache columns), for values that the next forward
-            overwrites. The records are then copies.
+        unused: columns that belong to no prompt (padding, unfilled cache columns). Given if the next forward
+            overwrites the values; the records are then copies.
     """
     records = [StepRecord(step, canvas[b, columns]) for b, (_, columns) in enumerate(places)]
     cuts = _cuts(
@@ -172,7 +174,7 @@ Cut = tuple[slice, slice, Shape]  # prompts, their columns and their shape
 def _cuts(places: tuple[tuple[Shape, int, int], ...], to_come: bool) -> list[Cut]:
     """Return one cut per prompt, or a single cut if all prompts have equal shape and columns.
 
-    With `to_come`, a cut includes the columns that its prompt has not reached yet.
+    If `to_come` is true, a cut includes the columns that its prompt has not reached yet.
     """
     cuts = [
         (slice(b, b + 1), slice(start, start + shape.size if to_come else stop), shape)
@@ -217,7 +219,7 @@ def _cut_piece(
 def _pad_columns(values: Tensor, size: int, hidden: Tensor | None, behind: int = 0) -> Tensor:
     """Place values (n, …, width) in `size` columns, from column `behind` on; fill the rest with NaN or −1.
 
-    Columns that are `hidden` (n, width) are filled too.
+    Columns marked in `hidden` (n, width) are also filled with NaN or −1.
     """
     width = values.shape[-1]
     if width == size and hidden is None and not behind:

@@ -1,8 +1,8 @@
 """Running sums of a decoding with a KV cache: each forward adds its rows to the sums of earlier forwards.
 
-Rows of a causal model and of finished blocks never change, so the attention of all rows so far to a key is
-the sum over the forwards. Tensors contain all layers of an array: (b, *dims) as listed in
-`floatscope.statistics`.
+The rows of a causal model and of finished blocks never change, so the attention of all rows so far to a key
+is the sum over the forwards. A tensor contains an array for all layers, with the dimensions (b, *dims) that
+`floatscope.statistics` lists.
 """
 
 from collections.abc import Callable, Hashable, Sequence
@@ -25,10 +25,10 @@ def alone(array: Array, new: Tensor, settled: Tensor | None) -> Tensor:
 
 @dataclass(eq=False)
 class RunningSums:
-    """Running sums that grow with the cache.
+    """Running sums over forwards, which grow with the cache.
 
-    In a block model, the rows of finished blocks settle (never change again). Rows of the current block are
-    recomputed at every step; they are included in the result of a step but not in the running sums.
+    In a block model, the rows of finished blocks settle: they never change again. The rows of the current
+    block are recomputed at every step. They are included in the result of a step but not in the running sums.
     """
 
     total: dict[str, Tensor] = field(default_factory=dict)
@@ -44,7 +44,7 @@ class RunningSums:
     def join(self, all_settle: bool) -> Joining:
         """Return a function that adds a forward's arrays to the running sums and returns the combined values.
 
-        With `all_settle`, no row of the forward is recomputed later.
+        `all_settle` says that no row of the forward is recomputed later.
         """
 
         def joined(array: Array, new: Tensor, settled: Tensor | None) -> Tensor:
@@ -76,9 +76,9 @@ def _add_rows(array: Array, old: Tensor | None, new: Tensor) -> Tensor:
 class FixedSums:
     """Running sums for a fixed-size KV cache, at fixed memory addresses.
 
-    A recorded and replayed forward always adds to the same tensors. They have the columns of the cache;
-    unfilled columns do not count. Their initial values come from RunningSums, to which they can be converted
-    back.
+    A recorded and replayed forward always adds to the same tensors. These tensors have the columns of the
+    cache; unfilled columns do not count. The initial values of the tensors come from RunningSums, and the
+    sums can be converted back to RunningSums.
 
     Attributes:
         totals: sums of rows that are not recomputed.
@@ -131,8 +131,9 @@ class FixedSums:
     def join(self, all_settle: bool, columns: Int[Tensor, " q"]) -> Joining:
         """Return a function that adds a forward's arrays to the sums and returns the combined values.
 
-        The forward's rows are at `columns`. With `all_settle`, none of them is recomputed later. The next
-        forward overwrites the results. The function runs only on the device, so it can be recorded.
+        The forward's rows are at `columns`. `all_settle` says that none of these rows is recomputed later.
+        The next forward overwrites the combined values. The function runs only on the device, so it can be
+        recorded as part of a forward.
         """
 
         def joined(array: Array, new: Tensor, settled: Tensor | None) -> Tensor:

@@ -1,16 +1,17 @@
 """Copy values from the device to the host while the device continues.
 
-A tensor on a GPU is copied on a second stream: directly to its destination if the destination is pinned
-memory, otherwise to a pinned buffer, from which threads copy its parts to their destinations. Copies to the
-host run one after another, even on different streams, and the decoding loop waits for small copies of its
-own. The copies of a step are therefore posted during the step, marked by `ready` when all of the step is
-launched, and started by `send` when the next forward is launched. When they were started earlier, the copies
-of a batch, which take 3.5 ms, delayed every step by 3.5 ms. `settle` waits for all copies. On a CPU every
-copy is made immediately.
+A tensor on a GPU is copied on a second stream. If its destination is pinned memory, the tensor is copied
+directly to the destination; otherwise it is copied to a pinned buffer, from which threads copy its parts to
+their destinations. Copies to the host run one after another, even on different streams, and the decoding loop
+waits for its own small copies. `post` therefore only queues the copies of a step, `ready` marks them when the
+whole step has been launched, and `send` starts them when the next forward is launched. When the copies of a
+batch, which take 3.5 ms, were started earlier, they delayed every step by 3.5 ms. `settle` waits for all
+copies. On a CPU every copy is made immediately.
 
-Python threads share one lock (the GIL), which the loop needs too. One thread therefore waits for the copies
-from the device, and every other thread copies its share in a single call that releases the lock. On an H200,
-a step of 10 ms took 18 ms when eight threads waited, and up to 50 ms when each made one call per part.
+Python threads share one lock (the GIL), which the decoding loop also needs. One thread therefore waits for
+the copies from the device, and every other thread copies its share in a single call that releases the lock.
+On an H200, a step of 10 ms took 18 ms when eight threads waited for copies, and up to 50 ms when each thread
+made one call per part.
 """
 
 import heapq
@@ -71,7 +72,8 @@ class _Posted:
 class HostCopier:
     """Asynchronous copier of tensors to the host, for one sender.
 
-    Call `post` for each tensor, then `ready`, later `send`, and `settle` at the end.
+    Call `post` for each tensor of a step, then `ready`, and `send` when the next forward is launched. Call
+    `settle` at the end.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -89,7 +91,7 @@ class HostCopier:
     def post(self, values: Tensor, slot: Slot) -> None:
         """Queue a copy of contiguous values to a slot of their dtype.
 
-        The values must not change any more. The copy ends at the latest with `settle`.
+        The values must not change after this call. The copy is complete at the latest when `settle` returns.
         """
         if self.cuda and slot.pinned:
             self._queue.append(_Posted(values, pinned=slot.tensor))
@@ -211,7 +213,7 @@ def shares(parts: Sequence[Part], n: int) -> list[list[Part]]:
 
 @lru_cache(16)  # steps mostly have the same parts
 def _deal(sizes: tuple[tuple[int, int], ...], n: int) -> list[list[tuple[int, slice | None]]]:
-    """Divide parts into at most n shares of about equal size; return (part, rows) pairs by share.
+    """Divide parts into at most n shares of about equal size; return the (part, rows) pairs of each share.
 
     `sizes` contains the number of rows and of bytes of each part. `rows` is None for an undivided part.
     """

@@ -1,8 +1,8 @@
 """Record the generation loop of other code: every forward of a watched network becomes a step of a trace.
 
-The ids, mask, positions and cache of a forward determine which columns of which canvas it computes. If its
-attention does not match, the session raises an error. The tokens that a step revealed are read from the ids
-of the next forward.
+The ids, mask, positions and cache of a forward determine which canvas the forward reads and which of its
+columns the forward computes. If the attention of the network does not match these columns, the session raises
+an error. The tokens that a step revealed are read from the ids of the next forward.
 """
 
 import functools
@@ -57,10 +57,11 @@ def watch(
     Args:
         network: a transformers model, any module with a `config` whose attention is PyTorch's
             `scaled_dot_product_attention`, or a Model of `floatscope.load`.
-        tokenizer: tokenizer for the texts of tokens; without one, ids are shown. A Model has its own.
-        prompt: text with named parts, as `fs.Prompt`; for a batch, one per sequence. The network must
-            receive exactly its tokens, `session.encode(prompt).ids`. By default the canvas before
-            the answer is one part, "prompt".
+        tokenizer: tokenizer for the texts of tokens; without a tokenizer, ids are shown. A Model has its own
+            tokenizer.
+        prompt: text with named parts, as `fs.Prompt`; for a batch, one prompt per sequence. The network must
+            receive exactly the tokens of the prompt, `session.encode(prompt).ids`. By default the canvas
+            before the answer is one part, "prompt".
         prompt_length: column at which the answers begin, padding included. By default the column of the
             first mask in the first canvas, or, for a causal network, the end of the first forward's ids.
         rows: for a cache that chooses computed rows inside the network: a function of the forward's
@@ -131,7 +132,7 @@ def watch(
 
 @dataclass(eq=False, repr=False)
 class Session:
-    """Recording session of a watched network, returned by `floatscope.watch`. Use as a context manager."""
+    """Context manager that records a watched network, returned by `floatscope.watch`."""
 
     network: nn.Module
     model: Model
@@ -177,7 +178,7 @@ class Session:
         Args:
             result: token ids (b, s) that the loop returned, for the tokens that the last forward revealed.
                 Not needed after `network.generate`.
-            generation: number of the generation, from 0, if several were watched.
+            generation: number of the generation, from 0, if the session watched several generations.
         """
         n = len(self.generations)
         if not n:
@@ -344,9 +345,9 @@ def _padding(mask: Any, b: int, device: torch.device) -> Int[Tensor, " b"] | Non
 def _canvas_of_rows(
     ids: Int[Tensor, "b s"], rows: Bool[Tensor, "#b k"], generation: Generation | None
 ) -> tuple[Int[Tensor, "b k"], Bool[Tensor, "b k"] | None]:
-    """Return a forward's canvas and the columns that it computes (None: all).
+    """Return the canvas of a forward, and the columns that the forward computes (None: all).
 
-    `ids` are those of the whole canvas, or only of the columns marked in `rows`.
+    `ids` are the ids of the whole canvas, or only those of the columns marked in `rows`.
     """
     rows = rows.expand(len(ids), -1)
     counts = rows.sum(1)
@@ -366,9 +367,10 @@ def _canvas_of_rows(
 def _cached_columns(
     ids: Tensor, padding: Tensor, positions: Any, before: Tensor
 ) -> ComputedColumns:
-    """Return the canvas of a forward with a cache, and the columns that it computes.
+    """Return the canvas of a forward with a cache, and the columns that the forward computes.
 
-    The columns are appended after the cached columns `before`, or overwrite some of them.
+    The computed columns are appended after the cached columns `before`, or overwrite some of the cached
+    columns.
     """
     q, past = ids.shape[1], before.shape[1]
     if isinstance(positions, Tensor):

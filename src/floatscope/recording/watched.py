@@ -1,7 +1,8 @@
-"""One generation of a watched network: its canvases, the recorder of its forwards, and its traces.
+"""Record one generation of a watched network: its canvases, its forwards and its traces.
 
-The number of forwards and the length of the canvas are not known beforehand, so the recorder grows. Which
-tokens a forward revealed, and whether a cache kept its rows, is known only at the next forward.
+The number of forwards and the length of the canvas are not known beforehand, so the arrays of the recorder
+grow. The tokens that a forward revealed are known only at the next forward, and so is whether a cache kept
+the rows of the forward.
 """
 
 import sys
@@ -355,7 +356,7 @@ class Generation:
     def _in_place(self, call: attention_hook.Call) -> attention_hook.Call:
         """Return the call with keys in the order of the canvas, and gaps between rows filled with zeros.
 
-        The added rows do not count in any statistic.
+        The rows that fill the gaps do not count in any statistic.
         """
         visible, fresh, order = self.state.visible, self.computed.fresh, self.computed.order
         if order is not None:
@@ -401,7 +402,7 @@ class Generation:
     def _checked(self, final: Any, n: int) -> Int[Tensor, "n s"] | None:
         """Return the ids that a loop returned up to the last position that it could reveal; None if unknown.
 
-        Raises UsageError if they do not continue the last canvas.
+        Raises UsageError if the ids do not continue the last canvas.
         """
         if final is None:
             return None
@@ -448,9 +449,9 @@ def mask_of(mask: Tensor) -> Bool[Tensor, "..."]:
 
 
 def _steps_to_end(answer: Int[np.ndarray, " n"], ends: Sequence[int]) -> int:
-    """Return the number of answer tokens up to the first end token; 0 without one, or if text follows.
+    """Return the number of answer tokens up to the first end token; 0 if there is none or if text follows.
 
-    A single repeated token after the end token is padding.
+    If all tokens after the end token are equal, they are padding, not text.
     """
     places = np.flatnonzero(np.isin(answer, ends))
     if not len(places) or len(set(answer[places[0] + 1 :].tolist())) > 1:

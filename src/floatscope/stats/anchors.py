@@ -1,11 +1,11 @@
 """Rules for anchors (sinks, floating tokens), with one interface and stated limits.
 
-From c_j, the mean attention that key j receives from the queries that see it, a rule determines which keys
-are anchors, per head or on the mean over heads. The same rule, aggregation and normalisation apply to every
-model of a comparison. (The published code used position 0 for causal models and the arg-max column for
-diffusion models, which cannot be compared.)
+c_j is the mean attention that key j receives from the queries that see it. From c_j, a rule determines which
+keys are anchors, per head or on the mean over heads. The same rule, aggregation and normalisation apply to
+every model of a comparison. (The published code of Attention Floating used position 0 for causal models and
+the arg-max column for diffusion models. These two anchors cannot be compared.)
 
-Measures apply rules to saved traces (numpy), and interventions apply them to running networks (torch). One
+Measures apply rules to saved traces (numpy), and interventions apply rules to running networks (torch). One
 implementation of each rule works for both.
 """
 
@@ -26,7 +26,7 @@ class Rule:
     """Base class of rules that determine which keys are anchors.
 
     Args:
-        per_head: apply the rule to every head; False (default) applies it to the mean over heads.
+        per_head: whether to apply the rule to every head; by default, it is applied to the mean over heads.
     """
 
     per_head: bool = field(default=False, kw_only=True)
@@ -96,8 +96,8 @@ class Excess(Rule):
     """Rule for keys with S·c_j > mean of the other keys + margin. Rulli et al. 2510.15731.
 
     c_j is the mean attention that key j receives from the queries that see it, S the number of keys. The
-    paper states the rule for means c_j, for which no key can pass (a mean is at most 1, the margin 3); the
-    rule is meant for column sums S·c_j.
+    paper states the rule for means c_j, for which no key can pass, because a mean is at most 1 and the margin
+    is 3. The rule is meant for column sums S·c_j.
 
     Args:
         margin: by how much S·c_j must exceed the mean of the other keys, default 3.
@@ -117,7 +117,8 @@ class ZScore(Rule):
     """Rule for keys with c_j > mean + k·(population SD). Attention Floating 2601.07894 (k = 3).
 
     c_j is the mean attention that key j receives from the queries that see it, S the number of keys. At most
-    S/(1 + k²) keys can pass, and none if S ≤ 1 + k²: with k = 3, S/10 keys, and none below 11 keys.
+    S/(1 + k²) keys can pass, and no key if S ≤ 1 + k². For k = 3, at most S/10 keys can pass, and no key if
+    there are fewer than 11.
 
     Args:
         k: number of standard deviations, default 3.

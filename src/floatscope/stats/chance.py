@@ -1,10 +1,11 @@
 """Chance levels for sets of anchors and for the strongest key, under random attention.
 
-Two independent states of random attention are compared by their a and b strongest keys. If every query sees
-every key, keys are exchangeable and all levels are exact (hypergeometric). Otherwise (causal, block-causal)
-early keys receive more attention by construction and late keys are means of few rows, so the same keys recur
-by chance. In that case states are simulated with a fixed seed from means and variances alone, which is
-accurate to about a tenth. Inputs are plain numbers, not models or traces.
+Two independent states of random attention are compared by the a strongest keys of one state and the b
+strongest keys of the other. If every query sees every key, keys are exchangeable and all levels are exact
+(hypergeometric). In causal and block-causal models, early keys receive more attention by construction and the
+attention of late keys is a mean of few rows, so the same keys recur by chance. For these models, the states
+are simulated with a fixed seed from means and variances alone, which is accurate to about a tenth. Inputs are
+plain numbers, not models or traces.
 """
 
 from functools import lru_cache
@@ -23,7 +24,8 @@ def profile(visible: np.ndarray, noise: float = 0.0) -> tuple[np.ndarray, np.nda
     `visible` counts the queries that see each key. Every query sees a prefix of the keys (causal,
     block-causal, bidirectional), so the counts determine the number of queries for each number of visible
     keys. `noise` is the squared relative spread of a weight before its row is normalised; after
-    normalisation a row over n keys has (n − 1)/(n + noise) times this spread (exact for gamma weights).
+    normalisation, the weights of a row over n keys have (n − 1)/(n + noise) times this spread (exact for
+    gamma weights).
     """
     n = np.arange(1, len(visible) + 1)
     leaving = visible - np.append(visible[1:], 0)  # queries whose last visible key is this one
@@ -35,8 +37,8 @@ def profile(visible: np.ndarray, noise: float = 0.0) -> tuple[np.ndarray, np.nda
 def noise_of(visible: np.ndarray, received: np.ndarray) -> float:
     """Estimate `noise` of `profile` from the median squared deviation of keys from their expected attention.
 
-    The median ignores anchors. An anchor also reduces the attention of all other keys, which is not noise;
-    this common loss is added back first.
+    The median ignores anchors. An anchor also reduces the attention of all other keys. This common loss is
+    not noise, so it is added back before the estimate.
     """
     mean, _ = profile(visible)
     relative = received / mean
@@ -106,7 +108,7 @@ class _Simulated:
     def _rank(self, count: int) -> None:
         """Store the second state's values at the first state's `count` strongest keys, strongest first.
 
-        The largest values of the second state are stored too, in descending order.
+        The largest values of the second state are also stored, in descending order.
         """
         first, second = self._values
         count = self._ranked = min(count, first.shape[-1])

@@ -1,6 +1,6 @@
 """Test whether a mean crosses a threshold between two groups of examples, for many means at once.
 
-`discoveries` selects and counts significant results from the p-values.
+The module `discoveries` selects and counts significant results from the p-values.
 """
 
 from typing import NamedTuple
@@ -27,9 +27,10 @@ def crossing(
 ) -> Crossing:
     """Test the mean shares (0 to 1) of two independent groups against a threshold.
 
-    "Crosses" combines two statements (one mean above, the other below), so its p-value is the larger of
-    their two p-values (intersection–union: Berger 1982), and then the smaller over both directions. No factor
-    of two is needed: if both means lie on one side, either direction requires an error in one group.
+    "Crosses" in one direction combines two statements (the first mean is above, the second is below), so its
+    p-value is the larger of their two p-values (intersection–union: Berger 1982). The result is the smaller
+    p-value of the two directions. No factor of two is needed: if both means lie on one side, either direction
+    requires an error in one group.
     """
     (above_a, below_a), (above_b, below_b) = (sides(x, threshold) for x in (a, b))
     return Crossing(
@@ -43,10 +44,10 @@ def sides(
 ) -> tuple[Float[np.ndarray, "*rest"], Float[np.ndarray, "*rest"]]:
     """Return the p-values of one-sided t tests that the mean is above and that it is below the threshold.
 
-    If all values are equal, a t test would be certain. The p-value is then the probability that the
-    sample missed all deviating examples: for the mean to lie beyond the threshold, some share of examples
-    must have the value 0, or 1, but none of the n examples has it. Two values or fewer are treated in the
-    same way.
+    If all values are equal, a t test would be certain. The p-value is then the probability that the sample
+    missed all deviating examples: for the mean to lie beyond the threshold, some share of all examples must
+    have the value 0, or the value 1, but none of the n examples has this value. Samples of one or two values
+    are treated in the same way.
     """
     from scipy.stats import t
 

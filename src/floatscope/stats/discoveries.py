@@ -1,7 +1,8 @@
 """Multiple testing: select null hypotheses to reject, and bound the number of real effects.
 
-A list and a count require different methods. Benjamini and Hochberg's list has 5 % errors on average; a
-statement about the number of effects requires a bound that holds at its level for any later selection.
+A list of effects and the number of effects require different methods. In Benjamini and Hochberg's list, 5 %
+of the entries are errors on average. A statement about the number of effects requires a bound that holds at
+its level for any later selection.
 """
 
 import numpy as np
@@ -13,8 +14,9 @@ def benjamini_hochberg(
 ) -> Bool[np.ndarray, "*shape"]:
     """Return which hypotheses to reject, with an expected share of false rejections of at most `level`.
 
-    Benjamini & Hochberg 1995: reject all up to the largest i with p_(i) ≤ i·level/m. Valid for independent
-    p-values and for positively dependent ones (Benjamini & Yekutieli 2001).
+    Benjamini & Hochberg 1995: reject the hypotheses 1 … i, in the order of their p-values, for the largest i
+    with p_(i) ≤ i·level/m. Valid for independent p-values and for positively dependent ones (Benjamini &
+    Yekutieli 2001).
     """
     flat = np.sort(p, axis=None)
     passed = np.flatnonzero(flat <= level * np.arange(1, flat.size + 1) / max(flat.size, 1))

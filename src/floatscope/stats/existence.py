@@ -1,10 +1,11 @@
 """Test whether a layer has a real anchor, stronger than in untrained networks of the same entropy.
 
-Random attention has a strongest key too, which moves between states more than that of a trained network. It
-is weaker, however: rows of a random network do not agree on one key, however sharp each row is. A layer
-therefore has a real anchor if its strongest key receives more attention than the strongest keys of networks
-with permuted weights and the same entropy per head. One trained network is compared with several untrained
-ones, so the relevant variance is that between networks.
+Random attention also has a strongest key, which moves between states more than that of a trained network.
+This key is weaker, however, because the rows of a random network do not agree on one key, however
+concentrated the attention of each row is. A layer therefore has a real anchor if its strongest key receives
+more attention than the strongest keys of networks with permuted weights and the same entropy per head. One
+trained network is compared with several untrained networks, so the relevant variance is the variance between
+networks.
 """
 
 import numpy as np
@@ -22,10 +23,10 @@ def real_layers(
 ) -> Bool[np.ndarray, "*cells"]:
     """Return the cells whose mean share exceeds that of the controls, at joint confidence 1 − `error`.
 
-    The test is on logarithms, because shares are positive and skewed. It compares the trained network's
-    mean with a prediction interval for one more control (Student's t with k − 1 degrees of freedom,
-    Bonferroni over the cells). The probability that an untrained network has a real anchor in any
-    cell is `error`.
+    The test is on logarithms, because shares are positive and skewed. It compares the trained network's mean
+    with a prediction interval for one additional control (Student's t with k − 1 degrees of freedom,
+    Bonferroni over the cells). The probability that an untrained network has a real anchor in any cell is
+    `error`.
 
     Args:
         share: share of attention on the strongest key, by example and cell (layer, or layer and head).

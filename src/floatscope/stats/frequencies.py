@@ -1,7 +1,7 @@
 """Count and read the token frequencies of a corpus: a .npy file with one share per token.
 
-The name "pair" selects the frequencies of the embedded pair of models, which are part of the package and
-verified by checksum.
+The name "pair" selects the frequencies of the embedded pair of models. These frequencies are part of the
+package and are verified by checksum.
 """
 
 import gzip

@@ -1,7 +1,7 @@
-"""Divide examples into groups, so that a choice made on one group is measured on the others.
+"""Divide examples into groups, so that a choice made on one group is measured on the other groups.
 
-A key that was chosen because it is strong in some examples is strong there, but need not be strong in others.
-The group of an example depends only on the set of ids, never on their order.
+A key that was chosen because it is strong in some examples is strong in these examples, but need not be
+strong in other examples. The group of an example depends only on the set of ids, never on their order.
 """
 
 import hashlib

@@ -1,12 +1,12 @@
 """Determine whether the key with most attention changes between states of a canvas.
 
-A reference key is replaced only if another key receives at least FACTOR times its share. Near-ties therefore
-do not count as a change, and a gradual change counts as much as a sudden one. Two states are compared on the
-same rows, so that a change of the row set is not mistaken for a change of the key.
+A reference key is replaced only if another key receives at least FACTOR times the reference key's share.
+Near-ties therefore do not count as a change, and a gradual change counts as much as a sudden change. Two
+states are compared on the same rows, so that a change of the row set is not mistaken for a change of the key.
 
-From examples to layers: an example moves in a layer if its reference key changes at least once; a layer
-moves if more than half of the examples move in it. The number of moving layers has bounds from
-simultaneous intervals of the layers' shares.
+An example moves in a layer if its reference key changes at least once in this layer. A layer moves if more
+than half of the examples move in it. The bounds of the number of moving layers come from simultaneous
+intervals of the layers' shares of moving examples.
 """
 
 from typing import NamedTuple
@@ -96,9 +96,9 @@ def moving_layers(
 ) -> MovingLayers:
     """Count the layers in which more than half of the examples move.
 
-    The layers have Clopper and Pearson's intervals at a level corrected for the number of layers
-    (Bonferroni), so that all hold together at `level`. `low` counts layers that certainly move, `high`
-    those that may.
+    The shares of the layers have Clopper and Pearson's intervals at a level corrected for the number of
+    layers (Bonferroni), so that all intervals hold together at `level`. `low` counts the layers that
+    certainly move, and `high` counts the layers that may move.
 
     Args:
         moved: 1 where an example's reference key changed in a layer, else 0.

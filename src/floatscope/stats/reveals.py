@@ -1,6 +1,6 @@
 """Statistics of the order in which positions are revealed: ranks, bias towards the ends, first quarter.
 
-Functions take plain arrays and return numbers. Measures choose the positions.
+The functions take plain arrays and return numbers. The measures choose the positions.
 """
 
 import numpy as np
@@ -44,7 +44,7 @@ def boundary(rank: Float[np.ndarray, " n"]) -> float:
 def left_to_right(rank: Float[np.ndarray, " n"], spread: Float[np.ndarray, " n"]) -> float:
     """Correlate position and rank, scaled by the standard deviation of `spread` instead of `rank`.
 
-    NaN if all positions are revealed at once, or for fewer than three positions.
+    The result is NaN if all positions are revealed at once, or if there are fewer than three positions.
     """
     if len(rank) < 3 or np.ptp(spread) == 0:
         return NAN
@@ -58,8 +58,8 @@ def first_quarter(
 ) -> tuple[float, float]:
     """Return the share of marked positions among the first quarter of reveals, and among all.
 
-    If several positions are revealed together at the end of the quarter, each counts with the fraction of
-    them that fits. NaN for fewer than four reveals.
+    If several positions are revealed together at the end of the quarter, each of them counts with the
+    fraction of them that fits into the quarter. The result is NaN for fewer than four reveals.
     """
     n = len(step)
     if n < 4:

@@ -1,4 +1,4 @@
-"""Select the first and the last third of the layers, for "shallow" and "deep" in all measures."""
+"""Select the first third of the layers ("shallow") and the last third ("deep") for all measures."""
 
 
 def thirds(n_layers: int) -> dict[str, slice]:

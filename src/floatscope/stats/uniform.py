@@ -1,4 +1,4 @@
-"""Null of attention mass: its value under uniform attention over the visible keys."""
+"""The null of attention mass: the mass of each key under uniform attention over the visible keys."""
 
 from typing import TypedDict, Unpack
 
@@ -62,8 +62,8 @@ def mass(
 ) -> Float[np.ndarray, " s"]:
     """Return the mass of each key under uniform attention of every query; sums to 1.
 
-    For S keys: 1/S if bidirectional; (1/S)·Σ_{i≥j} 1/(i+1) if causal, so position 0 gets (1 + ½ + … + 1/S)/S
-    by construction.
+    For S keys, the mass is 1/S for bidirectional attention, and (1/S)·Σ_{i≥j} 1/(i+1) for causal attention.
+    In a causal model, position 0 therefore gets (1 + ½ + … + 1/S)/S by construction.
     """
     last, reach = last_visible(direction, block, size, **rule), rule.get("reach")
     # attention of each query to each visible key

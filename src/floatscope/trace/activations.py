@@ -1,8 +1,8 @@
 """Activations on disk: rows of the residual stream with step and position, for probes and autoencoders.
 
-A zarr 3 store contains `activation` (row, layer, channel) and, for every row, numbers for its prompt, step,
-position and tokens. `RowWriter` appends rows in whole chunks; the store is moved to its final path when it is
-complete.
+A zarr 3 store contains `activation` (row, layer, channel) and, for every row, the numbers of its prompt and
+step, its position, and its token ids. `RowWriter` appends rows in whole chunks. A complete store is moved to
+its final path.
 """
 
 import os
@@ -34,7 +34,7 @@ class Activations:
     """Rows of the residual stream, as written by `Model.activations`.
 
     Args:
-        data: the xarray dataset with the arrays, read from disk when used.
+        data: the xarray dataset with the arrays, which are read from disk when they are used.
 
     Example:
         ```python

@@ -1,8 +1,8 @@
-"""A zarr store of regular files, each of which is checked against its recorded checksum at every read.
+"""A zarr store of regular files, each of which is compared with its recorded checksum at every read.
 
-A lazy trace may be read long after it was opened, and zarr would read a missing file as zeros. A store of a
-few kilobytes may declare arrays larger than the memory of a machine, so the declared sizes are compared with
-the existing files before any array is read.
+A lazy trace may be read long after it was opened, and zarr would read a missing file as zeros; the checksums
+detect this. The metadata of a store of a few kilobytes may declare arrays that are larger than the memory of
+a machine, so the declared sizes are compared with the sizes of the existing files before any array is read.
 """
 
 import asyncio
@@ -41,8 +41,8 @@ def damaged(path: Path, problem: str) -> TraceError:
 class CheckedStore(LocalStore):
     """Read-only store of the regular files of a directory, with limits on their unpacked size.
 
-    `files` contains the size and checksum of each file. An unfinished trace has no such list, so its files
-    are not compared.
+    `files` contains the size and checksum of each file. An unfinished trace has no such list, so no checksum
+    of its files is verified.
     """
 
     def __init__(self, root: Path, files: Mapping[str, tuple[int, int]] | None = None) -> None:
@@ -129,7 +129,7 @@ class CheckedStore(LocalStore):
 
     @contextmanager
     def _naming(self, subject: str) -> Iterator[None]:
-        """Turn read errors in this context into TraceError; `subject`, a file name, begins the message."""
+        """Convert read errors in the `with` block to TraceError; the message begins with `subject`."""
         try:
             yield
         except (FileNotFoundError, Unreadable) as error:

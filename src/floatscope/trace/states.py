@@ -15,8 +15,8 @@ ROWS = 8  # minimum number of masked rows in a state
 def choose_states(trace: "Trace", rows: int = ROWS) -> list[int]:
     """Return the kept steps at which 0, ¼, ½ and ¾ of the content are first revealed, and a late step.
 
-    The late step is the last one with at least `rows` masked rows. Steps with fewer masked rows are left out
-    (except the first, if no other remains), so a short answer has fewer states.
+    The late step is the last step with at least `rows` masked rows. Steps with fewer masked rows are left
+    out, so a short answer has fewer states. If no step remains, the first step is returned.
     """
     masked = trace.data["masked"].values.sum(1)  # (step,)
     late = np.flatnonzero(masked >= rows)[-1:].tolist()

@@ -1,7 +1,8 @@
-"""Storage of labelled arrays in a zarr 3 store that is complete or absent, and that detects damage.
+"""Store labelled arrays in a zarr 3 store that is complete or absent, and detect damage.
 
-The attributes of the root list the size and checksum of every file; they are written last, with a checksum of
-the root itself. The module `checked` verifies them on reading. No pickle is written or read.
+The attributes of the root list the size and checksum of every file. These attributes are written last, with a
+checksum of the root itself. When the store is read, the module `checked` verifies the files. No pickle is
+written or read.
 """
 
 import json
@@ -114,7 +115,7 @@ def write_root(store: Path, metadata: Mapping[str, Any]) -> None:
 def seal(store: Path, schema: int, *, without: str = "") -> None:
     """Write the schema and every file's size and checksum into the root's attributes.
 
-    `without` is a folder to leave out because it is about to be removed.
+    `without` is a folder that is left out because it is about to be removed.
     """
     root = store / ROOT
     metadata = json.loads(root.read_text(encoding="utf-8"))
@@ -148,8 +149,8 @@ def _encoding(data: xr.Dataset) -> dict[str, dict[str, tuple[int, ...]]]:
 def load(path: Path, schema: int, required: Mapping[str, type], *, lazy: bool) -> xr.Dataset:
     """Open a store after checking that it is a complete trace of this schema.
 
-    `required` maps required attributes to their types. Arrays are checked when they are read: at once, or
-    with `lazy` when they are used.
+    `required` maps required attributes to their types. An array is checked when it is read. Arrays are read
+    at once, or, with `lazy`, when they are used.
     """
     if not path.exists():
         raise _missing(path)
@@ -189,7 +190,8 @@ def load(path: Path, schema: int, required: Mapping[str, type], *, lazy: bool) -
 def unzipped(path: Path) -> Iterator[Path]:
     """Extract a zip file with one trace, as saved by the live page, and yield its temporary folder.
 
-    Compressed members, and members that claim more bytes than the file has, raise an error first.
+    An error is raised before anything is extracted if a member is compressed or claims more bytes than the
+    file has.
     """
     remedy = "Give the zip file that the live page saves, or a directory written by Trace.save."
     with tempfile.TemporaryDirectory(prefix="floatscope-") as folder:

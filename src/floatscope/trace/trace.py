@@ -1,7 +1,8 @@
 """The class Trace: labelled arrays of one decoding, for every kept step, layer and head.
 
 A trace can be read, saved and loaded without its model. Means and shares are computed here from the recorded
-sums, so that a float16 trace keeps its digits (sums are of order 1, shares of order 1/S).
+sums, not recorded themselves, so that a float16 trace does not lose digits: sums are of order 1, shares of
+order 1/S.
 """
 
 import warnings
@@ -33,7 +34,7 @@ _BLOCK = 64e6  # bytes of a trace per block, for measures of every head
 
 
 class _Kept:
-    """Property that returns the trace's array of the same name; TraceError if the trace did not keep it."""
+    """Property that returns the array of the same name, or raises TraceError if it was not kept."""
 
     def __init__(self, doc: str) -> None:
         self.__doc__ = doc
@@ -65,10 +66,10 @@ class Patterns(Protocol):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Trace:
-    """The recorded attention of one prompt's decoding.
+    """The recorded attention of the decoding of one prompt.
 
-    Created by `model.trace` or `Trace.load`. The properties return labelled xarray arrays. A property whose
-    statistic was not kept raises an error that names the statistic.
+    Traces are created by `model.trace` or `Trace.load`. The properties of a trace return labelled xarray
+    arrays. A property whose statistic was not kept raises an error that names the statistic.
 
     Args:
         data: the xarray dataset that contains the arrays of all properties.
@@ -135,8 +136,9 @@ class Trace:
             array: an array of this trace with a dimension `step`, such as `trace.mass`.
 
         Returns:
-            The array by (block, block_step, …), with NaN where a block took fewer steps than others. The
-            coordinates `first` and `stop` are the range of positions that each block decided.
+            The array with the dimensions (block, block_step, …). Values are NaN where a block took fewer
+            steps than other blocks. The coordinates `first` and `stop` are the range of positions that each
+            block decided.
         """
         if "step" not in array.dims:
             raise TraceError(
@@ -263,9 +265,9 @@ class Trace:
     def lens(self) -> xr.Dataset:
         """Predictions from each layer's output at masked positions: `token` id, `probability`, `entropy`.
 
-        Indexed by the predicted position, not by the row that predicts it; −1 and NaN at positions that are
-        not masked. For a causal model each step predicts the next position. The mask token is never
-        predicted.
+        The index is the predicted position, not the row that predicts it. Positions that are not masked have
+        token −1, and NaN for the other values. For a causal model, each step predicts the next position. The
+        mask token is never predicted.
         """
         names = ("token", "probability", "entropy")
         return xr.Dataset({n: self._need(f"lens_{n}").drop_vars("token") for n in names})
@@ -274,7 +276,7 @@ class Trace:
     def experts(self) -> xr.Dataset:
         """The experts that a router chose for each position, `expert`, and their `weight`, strongest first.
 
-        −1 and NaN in layers without experts and at positions that do not exist yet.
+        Layers without experts and positions that do not exist yet have expert −1 and weight NaN.
         """
         expert, weight = (self._need(name) for name in ("expert", "expert_weight"))
         return xr.Dataset({"expert": expert, "weight": weight})
@@ -355,15 +357,15 @@ class Trace:
     ) -> "Axes":
         """Draw attention over any two of step, layer, head, position and region.
 
-        `heatmap()` is layer × position, `heatmap("step", layer=3)` step × position of one layer,
-        `heatmap("step", "layer", region="gold")` the attention that one region receives. Dimensions that are
-        neither shown nor chosen are averaged; a region is the sum over its positions.
+        `heatmap()` draws layer × position, `heatmap("step", layer=3)` draws step × position of one layer, and
+        `heatmap("step", "layer", region="gold")` draws the attention that one region receives. Dimensions
+        that are neither shown nor chosen are averaged. The share of a region is the sum over its positions.
 
         Args:
             rows, columns: dimensions of the axes: "step", "layer", "head", "position" or "region". By
                 default "layer" and "position".
-            layer, head, step: index, or several to average over; all by default.
-            region: use only the positions of this region, or of several; "gold" is the gold passage.
+            layer, head, step: one index, or several indices to average over; all by default.
+            region: use only the positions of this region, or of several regions; "gold" is the gold passage.
             lift: show attention over uniform attention, on a logarithmic scale where white is chance.
                 Default False.
             tokens: label every position with its token, or none. By default all if there is room, else

@@ -1,8 +1,9 @@
-"""Storage of a trace while it is recorded: a zarr 3 store that lists the written steps and can be opened.
+"""Store a trace while it is recorded: a zarr 3 store that lists the written steps and can be opened.
 
-Each statistic is an array with room for every step; each step is one chunk, written once. The root's
-attributes are replaced after every complete step. `finish` adds the tokens and texts known at the end and
-seals the store as `store.save` does; until then it opens as unfinished.
+Each statistic is an array with room for every step; each step is one chunk, which is written once. The
+attributes of the root are replaced after every complete step. `finish` adds the tokens and texts that are
+known at the end, and seals the store in the same way as `store.save`. Until `finish` is called, the store
+opens as unfinished.
 """
 
 import os

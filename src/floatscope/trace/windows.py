@@ -1,7 +1,8 @@
 """Find the local layers of a trace, and how many positions their rows see to either side.
 
-A model may have layers whose rows see only a window around them (ModernBERT). `null` and `visible` of its
-traces, and all chance levels, are then by layer. Measures that do not support this raise an error here.
+A model may have local layers, whose rows see only a window around their own position (ModernBERT). In traces
+of such a model, `null`, `visible` and all chance levels have a value for each layer. For measures that do not
+support such traces, `require_global` raises an error.
 """
 
 from collections.abc import Mapping

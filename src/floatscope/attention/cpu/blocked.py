@@ -1,8 +1,8 @@
 """Compute attention sums on any device in bounded memory: one tile of rows and heads at a time.
 
-With the log-sum-exp that SDPA has computed, one product per tile gives the weights (`weights`); all
-statistics are sums over that tile while it is in cache. A short forward takes less time than the calls that
-measure it, so tensors are cut into tiles once, by `split`.
+Given the log-sum-exp from SDPA, one matrix product per tile yields the weights (module `weights`), and all
+sums are taken while the tile is still in cache. In a short forward the overhead of torch calls dominates, so
+each tensor is cut into tiles once, with `split`.
 """
 
 import numpy as np
@@ -26,8 +26,8 @@ _MANY_THREADS = 3
 def sums(view: View, *, entropy: bool = True, regions: bool = True) -> Arrays:
     """Compute column sums by query group, row entropies, region sums and the product of weights and state.
 
-    `entropy` and `regions` say whether to include row entropies and region sums. The product, averaged over
-    heads, is included if the view has a `state` (for the rollout).
+    `entropy` and `regions` say whether to include row entropies and region sums. The product, which the
+    rollout uses, is averaged over heads and is included if the view has a `state`.
     """
     b, h, n_query = view.query.shape[:3]
     per, n_key = h // view.key.shape[1], view.key.shape[2]
@@ -90,7 +90,8 @@ def sums(view: View, *, entropy: bool = True, regions: bool = True) -> Arrays:
 def _group_factors(labels: Labels, heads: int, times: Tensor | None) -> Float[Tensor, "n g q"]:
     """Return each query's factor in the column sums of each group; 0 in the groups of other queries.
 
-    In its own group, the factor is 1, or `times` = exp(−lse) if the weights lack this factor.
+    In the query's own group, the factor is 1, or `times` = exp(−lse) if the weights lack the factor
+    exp(−lse).
     """
     if times is not None and labels.one_group:
         return times.view(-1, 1, times.shape[-1])

@@ -13,11 +13,11 @@ _TINY = 1e-30
 
 
 def columns(view: View) -> Arrays:
-    """Return score, cosine and query norm of each key, summed over its viewers; key norm and viewer count.
+    """Return the sums of score, cosine and query norm over each key's viewers, its norm and its viewer count.
 
-    Viewers are the counted queries i that see key j: Σ_i q_i·k_j = (Σ_i q_i)·k_j. Without a window, all
-    queries after the first viewer see j too, so these are suffix sums; with a window, they are differences of
-    two suffix sums.
+    The viewers of key j are the counted queries i that see j. The sum of the scores is Σ_i q_i·k_j = (Σ_i
+    q_i)·k_j. Without a window, all queries after the first viewer also see j, so Σ_i q_i is a suffix sum;
+    with a window, it is the difference of two suffix sums.
     """
     query, key, labels = view.query.float(), view.key.float(), view.labels
     norm = torch.linalg.vector_norm(query, dim=-1, keepdim=True)  # (b, h, q, 1)

@@ -1,8 +1,9 @@
 """Measure the layers of a short forward together, as if they were additional prompts.
 
-Between two layers of a network the CPU caches contain the network's data, and the calls of a short forward
-take longer than their arithmetic: with 128 tokens and 8 heads of 32, column sums then take 340 µs per layer.
-Here q and k are copied into memory that a thread reuses, and the sums of all layers are computed together.
+Between two layers of a network the CPU caches contain the network's data, and in a short forward the overhead
+of torch calls exceeds the time of the arithmetic: with 128 tokens and 8 heads of 32, the column sums of one
+layer take 340 µs when they are computed between two layers. This module copies q and k of every layer into
+memory that the thread reuses, and computes the sums of all layers together.
 """
 
 import threading
@@ -27,7 +28,8 @@ _thread_memory = threading.local()
 class LayerBatch:
     """Layers waiting to be measured together.
 
-    `add` a layer if it `fits`, measure the result of `view`, and split the sums with `split_by_layer`.
+    Call `add` for each layer that `fits`, measure the view that `view` returns, and split the sums with
+    `split_by_layer`.
     """
 
     layers: list[int] = field(default_factory=list)

@@ -17,7 +17,7 @@ _trusted: "WeakSet[nn.Module]" = WeakSet()
 def trusting(modules: Sequence[nn.Module]) -> Iterator[None]:
     """Return a context that also caches factors of weights without a version counter (inference mode).
 
-    Such weights must not change within the context.
+    Such weights must not change while the `with` block runs.
     """
     for module in modules:
         if _version(module) < 0:

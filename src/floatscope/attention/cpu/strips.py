@@ -1,9 +1,9 @@
 """Plan which query rows are computed together and which keys they see, once per forward for all layers.
 
-A strip is a run of rows that see nearly the same keys: all of its rows see the keys before `common`, no row
-sees keys from `last` on, and only keys in between may be hidden. The cost of a block-wise or causal model is
-therefore little more than that of its visible keys. A strip is cut into tiles of rows and heads that fit into
-a core's cache.
+A strip is a run of rows that see nearly the same keys. All rows of a strip see the keys before `common`, and
+no row sees the keys from `last` on; only the keys between `common` and `last` may be hidden from some rows.
+Computing a causal or block-wise model therefore costs little more than computing its visible keys. A strip is
+cut into tiles of rows and heads that fit into the cache of a core.
 """
 
 from collections.abc import Hashable, Iterator, Sequence
@@ -38,7 +38,7 @@ class Strip:
 
 @dataclass(frozen=True)
 class Tile:
-    """Prompts and heads computed together: several prompts with all heads, or one with some heads."""
+    """Prompts and heads computed together: several prompts with all heads, or one prompt with some heads."""
 
     prompts: slice
     heads: slice  # key heads: query heads that share a key stay together
@@ -70,9 +70,10 @@ def plan(view: View, numbers: int) -> Plan:
 
 
 def strips(view: View, ruled: bool) -> list[Strip]:
-    """Return the strips of a view; `ruled` says that its mask follows from direction and padding.
+    """Return the strips of a view; `ruled` says whether its mask follows from direction and padding.
 
-    A single strip is returned if the mask follows no rule or if every row sees all keys.
+    The result is a single strip if the mask does not follow from direction and padding, or if every row sees
+    all keys.
     """
     n_query, n_key = view.query.shape[2], view.key.shape[2]
     last: Sequence[int] | None = _same_for_all(view.visible) if ruled else None

@@ -1,8 +1,8 @@
-"""Attention weights of a tile of rows and heads, in memory that the next tile overwrites.
+"""Compute the attention weights of a tile of rows and heads, in memory that the next tile overwrites.
 
-A weight is exp(score − lse). If no |lse| exceeds `_MILD`, exp(score) is returned and the caller multiplies
-sums by exp(−lse), which saves a pass over the tile. The log-sum-exp is computed here if attention returned
-none; all other sums are computed elsewhere.
+A weight is exp(score − lse). If no |lse| exceeds `_MILD`, this module returns exp(score) instead, and the
+caller multiplies its sums by exp(−lse), which saves a pass over the tile. If attention returned no
+log-sum-exp, this module computes it. All other sums are computed by the callers.
 """
 
 import threading
@@ -48,8 +48,8 @@ class Weights:
     def compute(self, strip: Strip, band: Band) -> Tiles:
         """Yield weights (without `later`) and their logarithms for each tile, over keys 0 … last − 1.
 
-        Prompts and heads share the first axis. The logarithms are None unless requested; for hidden keys they
-        are 0, not −inf.
+        The first axis joins prompts and heads. The logarithms are None unless they were requested; the
+        logarithms of hidden keys are 0, not −inf.
         """
         last, per, rows = strip.last, self._per, band.rows.stop - band.rows.start
         hidden = _hidden(self._view, strip, band.rows)
@@ -87,7 +87,7 @@ class Weights:
     def _hide(self, strip: Strip, tile: Tile, weight: Weight, hidden: Tensor, value: float) -> None:
         """Set the hidden entries of a tile to `value` in place.
 
-        This is done after exp, since exp of −inf takes eight times as long as exp of other numbers.
+        Weights are hidden after exp, because exp of −inf takes eight times as long as exp of other numbers.
         """
         hidden = hidden[tile.prompts] if len(hidden) > 1 else hidden
         hidden = hidden[:, tile.heads] if hidden.shape[1] > 1 else hidden
@@ -122,7 +122,7 @@ def _rooms(template: Tensor, shape: tuple[int, int, int], logarithms: bool) -> l
 def _hidden(view: View, strip: Strip, rows: slice) -> Tensor | None:
     """Return which rows do not see which of the keys common … last − 1; None if all keys are visible.
 
-    The result is (#b, #kv, #per, rows, keys), where `per` heads share a key.
+    The shape of the result is (#b, #kv, #per, rows, keys), where `per` heads share a key.
     """
     if strip.hidden is not None:
         return strip.hidden[rows.start - strip.start : rows.stop - strip.start][None, None, None]

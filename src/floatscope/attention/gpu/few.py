@@ -1,8 +1,8 @@
-"""Compute sums of few rows on a GPU, as in a step with a KV cache; launches `few_kernels`.
+"""Compute the sums of few rows on a GPU, as in a step with a KV cache; launches `few_kernels`.
 
-Attention's forward returns no log-sum-exp for few rows, and each of the kernels for many rows would
-compute the product of q and k again. Here the logarithms of the weights are written once, as (b, h, q, k)
-numbers, and all sums are computed from these logarithms, in five launches per layer.
+For few rows, attention's forward returns no log-sum-exp, and each of the kernels for many rows would compute
+the product of q and k again. This module writes the logarithms of the weights once, as (b, h, q, k) numbers,
+and computes all sums from these logarithms, in five launches per layer.
 """
 
 from dataclasses import replace

@@ -1,9 +1,9 @@
-"""Triton kernels for few rows, as in a step with a KV cache: logarithms are written once and then summed.
+"""Triton kernels for few rows, as in a step with a KV cache: write logarithms once, then sum them.
 
-`few_scores` (`one_scores` for a single row) writes log2 of every weight without the rows' log-sum-exp,
-and the statistics of q and k alone. `few_rows` computes the log-sum-exp, subtracts it and computes the
-sums of a row. `few_columns` computes the sums of a key. `few` launches them. For many rows, the
-logarithms would form an S×S matrix, which Floatscope never writes.
+`few_scores` (`one_scores` for a single row) writes the statistics of q and k alone, and log2 of every weight
+without the rows' log-sum-exp. `few_rows` computes the log-sum-exp of a row, subtracts it and computes the
+sums of the row. `few_columns` computes the sums of a key. The module `few` launches these kernels. They are
+not used for many rows, because the logarithms would form an S×S matrix, which Floatscope never writes.
 """
 
 import triton
@@ -86,9 +86,9 @@ def one_scores(
     HEADS: tl.constexpr, TILE_H: tl.constexpr, DIM: tl.constexpr, WIDE: tl.constexpr,
     BLOCK: tl.constexpr, MASKED: tl.constexpr, EXACT: tl.constexpr, COLUMNS: tl.constexpr,
 ):  # fmt: skip
-    """Compute `few_scores` for a single row, with the heads that share keys in place of several rows.
+    """Compute `few_scores` for a single row; the heads that share keys take the place of several rows.
 
-    Keys are read once. One program per block of keys and HEADS heads.
+    Each key is read once. There is one program per block of keys and HEADS heads.
     """
     block = tl.program_id(0)
     shared = tl.program_id(1).to(tl.int64)  # of (b, h / HEADS)

@@ -1,8 +1,8 @@
-"""Compute statistics on a GPU in one pass over columns and one over rows; launches `kernels`.
+"""Compute statistics on a GPU in one pass over columns and one pass over rows; launches `kernels`.
 
 Inputs, outputs and precision are those of `blocked`, but this module requires Triton, a log-sum-exp from
-attention's forward, and heads of at most 256 numbers. `unfit` returns why a view is not supported;
-`attention/backend.py` then uses `blocked`.
+attention's forward, and heads of at most 256 numbers. `unfit` returns the reason why this module does not
+support a view; `attention/backend.py` then uses `blocked`.
 """
 
 import math

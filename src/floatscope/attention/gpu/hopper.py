@@ -1,9 +1,9 @@
-"""Column sums for Hopper GPUs: the next tile's product runs during this tile's exponentials.
+"""Column sums for Hopper GPUs: the product of the next tile runs during the exponentials of this tile.
 
 The plain kernel waits for each product before it computes the exponentials, so the matrix units are idle
-meanwhile. Triton cannot express the overlap; its lower level Gluon can. The sums are those of `kernels`.
-Only bidirectional attention without an edited mask is supported. Imported only on a Hopper GPU; `overlapped`
-launches the kernel.
+meanwhile. Triton cannot express the overlap; Gluon, its lower-level language, can. The sums are those of
+`kernels`. Only bidirectional attention without an edited mask is supported. This module is imported only on a
+Hopper GPU; `overlapped` launches the kernel.
 """
 
 from triton.experimental import gluon

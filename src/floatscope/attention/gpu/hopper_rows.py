@@ -1,8 +1,9 @@
-"""Row sums for Hopper GPUs: overlapped as in `hopper`, for one tile of queries and all tiles of keys.
+"""Row sums for Hopper GPUs: products and exponentials overlap as in `hopper`.
 
-The sums are those of `kernels.row_sums`, for bidirectional attention without an edited mask. The weights
-go from registers directly into the product with the values, without an exchange between threads. Imported
-only on a Hopper GPU; `overlapped` launches the kernel.
+A program computes one tile of queries with all tiles of keys. The sums are those of `kernels.row_sums`, for
+bidirectional attention without an edited mask. The weights go from registers directly into the product with
+the values, without an exchange between threads. This module is imported only on a Hopper GPU; `overlapped`
+launches the kernel.
 """
 
 from triton.experimental import gluon

@@ -1,9 +1,9 @@
-"""Triton kernels for column and row sums of attention, without writing its matrix to memory.
+"""Triton kernels for column and row sums of attention, without writing the attention matrix to memory.
 
-Both receive the log-sum-exp of every row, so a weight costs one product and one exp2. A program for columns
-loops over the queries for one tile of keys; a program for rows loops over the keys for one tile of queries.
-`plan` determines beforehand which tiles to skip and where single positions must be checked. Imported only
-if Triton is installed; `fused` launches the kernels.
+Both kernels receive the log-sum-exp of every row, so a weight costs one product and one exp2. A program for
+columns loops over the queries for one tile of keys; a program for rows loops over the keys for one tile of
+queries. The module `plan` determines beforehand which tiles a program skips and in which tiles single
+positions must be checked. This module is imported only if Triton is installed; `fused` launches the kernels.
 """
 
 import triton
@@ -31,8 +31,8 @@ def offsets(
 ):  # fmt: skip
     """Write the log2-sum-exp of row i to out[b, g, h, i] if the row is in group g, else +∞.
 
-    +∞ makes the row's weights 0, so the inner loop of `column_sums` needs no test of the group. Rows past the
-    last are +∞ too.
+    +∞ makes the row's weights 0, so the inner loop of `column_sums` needs no test of the group. Entries past
+    the last row are also +∞.
     """
     row = tl.program_id(0) * TILE + tl.arange(0, TILE)
     b = tl.program_id(1) // n_heads
@@ -163,8 +163,8 @@ def row_sums(
 ):  # fmt: skip
     """Write entropy[b, h, i] = −Σ_j A_ij ln A_ij and out[b, h, i, v] = Σ_j A_ij V_jv.
 
-    Rows that do not count get 0. Weights are computed as 2^SHIFT · A, so that small ones are not subnormal in
-    16 bits.
+    Rows that do not count get 0. Weights are computed as 2^SHIFT · A, so that small weights are not subnormal
+    in 16 bits.
     """
     tile = tl.program_id(0)
     b = tl.program_id(1) // n_heads

@@ -1,7 +1,8 @@
 """Decide when the Hopper kernels apply, and launch them.
 
-The copy engine requires q and k as one matrix each, with rows at a fixed distance, and with every head as a
-range of columns or of rows. Networks produce two layouts of q and k, which both meet this requirement.
+The copy engine of the GPU must be able to read q and k as one matrix each: rows at a fixed distance, and
+every head a range of columns or of rows. Networks produce q and k in two layouts, and both layouts meet this
+requirement.
 """
 
 import math
@@ -64,7 +65,8 @@ def _kernels() -> tuple[ModuleType, ModuleType] | None:
 def _matrix(x: Tensor) -> tuple[list[int], int, int, int] | None:
     """Describe how x (b, h, n, d) lies in memory as one matrix; None if the copy engine cannot read it.
 
-    The result is the shape of the matrix, and its rows per batch, rows per head and columns per head.
+    The result is the shape of the matrix, and the numbers of rows per batch, rows per head and columns per
+    head.
     """
     b, h, n, d = x.shape
     of_batch, of_head, of_row, of_dim = x.stride()
@@ -103,7 +105,7 @@ _refused: list[str] = []
 def column_sums(view: View, offsets: Tensor, padding: Tensor, spans: Tensor, out: Tensor) -> bool:
     """Write the column sums to `out` (b, g, h, k), and return whether the kernel ran.
 
-    `offsets` and `spans` are for tiles of TILE_Q queries.
+    `offsets` and `spans` must be those for tiles of TILE_Q queries.
     """
     return _try_launch(lambda: _columns(view, offsets, padding, spans, out))
 

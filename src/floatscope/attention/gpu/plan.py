@@ -1,7 +1,7 @@
 """Determine once per forward, for all layers, which tiles contain visible keys of counted queries.
 
-The results are small integer tensors on the device, from which kernels read their loop bounds, so the host
-never waits for the device.
+The results are small integer tensors on the device. The kernels read their loop bounds from these tensors, so
+the host never waits for the device.
 """
 
 from collections.abc import Callable
@@ -82,8 +82,9 @@ class Plan:
     def seen_keys(self, tile_q: int, tile_k: int) -> Int32[Tensor, "b tiles 4"]:
         """Return, for each tile of queries, the ranges of key tiles seen by any and by every query.
 
-        There are four numbers per tile: the first key tile seen by any query, the first and past-the-last
-        seen by every query, and the past-the-last seen by any query.
+        There are four numbers per tile of queries: the first key tile that any query sees, the first key tile
+        that every query sees, one past the last key tile that every query sees, and one past the last key
+        tile that any query sees.
         """
         return self._memoize("seen", tile_q, tile_k, lambda: self._seen_keys(tile_q, tile_k))
 
@@ -102,8 +103,8 @@ class Plan:
     ) -> Float[Tensor, "b n w"]:
         """Concatenate the (b, k, _) parts along the last axis, padded with zeros to (b, `n_rows`, `width`).
 
-        All layers share the tensor, since their launches are sequential. Unchanged parts are not written
-        again.
+        All layers share the resulting tensor, because their launches are sequential. Parts that did not
+        change are not written again.
         """
         widths = tuple(part.shape[-1] for part in parts)
         kind = (widths, n_rows, width, dtype)
@@ -138,8 +139,8 @@ _plans: "WeakKeyDictionary[Labels, dict[bool, Plan]]" = WeakKeyDictionary()
 def plan_of(labels: Labels, visible: Visibility, ruled: bool) -> Plan:
     """Return the plan of a forward, cached with its labels.
 
-    With `ruled`, visibility follows from direction and padding. Otherwise the plan includes every key, and
-    the kernels read a mask.
+    `ruled` says whether visibility follows from direction and padding. If it does not, the plan includes
+    every key, and the kernels read a mask.
     """
     plans = _plans.setdefault(labels, {})
     if ruled not in plans:

@@ -1,9 +1,11 @@
 """Record a forward's statistics on a second CUDA stream, parallel to the network.
 
-The statistics of a layer use many small kernels. On the network's stream, each kernel would wait for the
-previous one, and the network for the last one. On a branch (the second stream, from one layer to the next)
-they run beside the network's large products. A branch ends when the next layer's attention is called; until
-then its inputs stay allocated. The kernels and their order do not change, so the results are identical.
+The statistics of a layer use many small kernels. On the stream of the network, each of these kernels would
+wait for the previous kernel, and the network would wait for the last of them. The work that is launched on
+the second stream from one layer to the next is called a branch; its kernels run while the network computes
+large products. A branch ends when the attention of the next layer is called; until then the tensors that the
+branch reads stay allocated. The kernels and their order are the same as on one stream, so the results are
+identical.
 """
 
 from collections.abc import Iterator
@@ -22,7 +24,7 @@ class SideStream:
 
     @contextmanager
     def branch(self, *read: Tensor | None) -> Iterator[None]:
-        """Launch the context's kernels on the second stream; `read` lists the tensors that they read."""
+        """Launch the kernels of the `with` block on the second stream; `read` lists their inputs."""
         self._read += read
         self._stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(self._stream):

@@ -1,8 +1,8 @@
 """Find the strongest keys of a few rows on a GPU, or the rows' log-sum-exp; launches `strongest_kernels`.
 
-The rows that a step reveals are known only after the forward. Storing every layer's keys until then would
-need as much memory as a KV cache; the few strongest keys of every candidate need some dozen numbers per row
-and head.
+The rows that a step reveals are known only after the forward. Storing the keys of every layer until then
+would need as much memory as a KV cache. The strongest keys of every candidate row need only some dozen
+numbers per row and head.
 """
 
 import math
@@ -81,8 +81,8 @@ def _powers(
 ) -> Iterator[tuple[int, Float[Tensor, "n w blocks size"], Float[Tensor, "n w blocks"]]]:
     """Yield log2 of the weights of rows start … stop − 1, and the maximum of each block of keys.
 
-    Heads of all batches are numbered consecutively. Each iteration covers some of the heads, yields first the
-    number of the first head, and overwrites the tensors of the previous iteration.
+    The heads of all batches are numbered consecutively. Each iteration computes some of the heads, yields the
+    number of its first head before the tensors, and overwrites the tensors of the previous iteration.
     """
     view, plan = launch.view, launch.plan
     b, h, n_query, dim = view.query.shape

@@ -1,8 +1,9 @@
 """Triton kernels that find the strongest keys of some rows without sorting the rows.
 
 `row_powers` writes the logarithms of the rows' weights and the maximum of every block of keys. For each
-requested key, `strongest` then selects the block with the largest maximum and the largest weight in it, so it
-rereads blocks instead of complete rows. The module `strongest` launches these kernels.
+requested key, `strongest` then selects the block with the largest maximum, and in this block the key with the
+largest weight. It therefore rereads single blocks instead of complete rows. The module `strongest` launches
+these kernels.
 """
 
 import triton

@@ -1,4 +1,4 @@
-"""Triton kernels for statistics of the rows of q, k and v: norms, means, products with a mean.
+"""Triton kernels for the norms and means of rows of q, k and v, and for products of rows with a mean.
 
 Each tensor is read once, in its own precision, and only vectors are written. `vectors` launches the kernels.
 """
@@ -41,7 +41,7 @@ def key_columns(
     DIM: tl.constexpr, WIDE: tl.constexpr, TILE: tl.constexpr,
     DIRECTED: tl.constexpr, EXACT: tl.constexpr,
 ):  # fmt: skip
-    """Write each key's norm, and its score, cosine and query norm summed from its first viewer on.
+    """Write each key's norm, and the sums of score, cosine and query norm from the key's first viewer on.
 
     The first viewer is the first query that sees the key. `after` contains the sums over complete tiles, so
     only the tile of the first viewer is read. For bidirectional attention the first viewer is the first

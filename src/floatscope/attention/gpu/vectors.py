@@ -1,4 +1,4 @@
-"""GPU versions of `closed_form.columns` and `norms.value_norms`; launches `vector_kernels`.
+"""Compute the results of `closed_form.columns` and `norms.value_norms` on a GPU; launches `vector_kernels`.
 
 Each tensor is read about once and never converted to a wider type in memory.
 """

@@ -16,16 +16,17 @@ from ..result import Result
 class Absorption(AnchorMeasure):
     """Share of attention on anchors, on position 0 and on the strongest key, and the number of anchors.
 
-    Attention Floating (2601.07894) §3. Values by layer, means over steps (and heads, for a rule per head):
+    Defined in Attention Floating (2601.07894), §3. The values are by layer, as means over steps and, for a
+    rule per head, over heads:
 
     - `absorption`: share of attention on anchors
     - `first`: share of attention on position 0
     - `top`: share of attention on the strongest key
     - `anchors`: number of anchors
 
-    Null of each share: uniform attention on the same keys. Anchors and the strongest key are chosen by the
-    attention that they receive, so their lift is slightly above 1 even for random attention (1.1–1.2 at
-    32–128 keys). Null of `anchors`: number of keys that the rule finds under uniform attention.
+    The null of each share is uniform attention on the same keys. Anchors and the strongest key are chosen by
+    the attention that they receive, so their lift is slightly above 1 even for random attention (1.1–1.2 at
+    32–128 keys). The null of `anchors` is the number of keys that the rule finds under uniform attention.
     """
 
     windows: ClassVar[bool] = True

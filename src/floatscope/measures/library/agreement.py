@@ -26,10 +26,11 @@ _LOOK: Any = {"vmin": 0, "vmax": 1, "edgecolors": "face"}  # of maps of cosines
 class Agreement(Measure):
     """Cosine of received attention between layers, and the entropy of the deep layers.
 
-    - `agreement`: for every pair of layers, on the mean over heads, averaged over kept steps
-    - `shallow_deep`: mean over the pairs of one layer of the first third and one of the last third
-    - `deep`: mean over the pairs within the last third of the layers
-    - `deep_entropy`: mean row entropy in the last third, as a share of the maximum; null 1 (uniform)
+    - `agreement`: cosine for every pair of layers, on the mean over heads, averaged over kept steps
+    - `shallow_deep`: mean cosine over the pairs of a layer of the first third and a layer of the last third
+    - `deep`: mean cosine over the pairs of layers within the last third
+    - `deep_entropy`: mean row entropy in the last third of the layers, as a share of the maximum; null 1
+      (uniform attention)
 
     Received attention is never negative, so unrelated layers also have a positive cosine. The null is
     therefore not 0 but the expected cosine if one layer's lifts are permuted among the keys and the length
@@ -95,15 +96,15 @@ def perturbation(a: Sequence[Trace], b: Sequence[Trace]) -> Result:
     """Compute the cosine of received attention between each prompt and its perturbed twin.
 
     Received attention is averaged over the kept steps. It is compared key by key if all pairs have the same
-    regions in the same places; otherwise by the mean over each region that all prompts share.
+    regions in the same places. Otherwise, its means over the regions that all prompts share are compared.
 
     Args:
         a (sequence of Trace): Traces of the prompts.
         b (sequence of Trace): Traces of their twins, from the same model and in the same order.
 
     Returns:
-        A result with the value `perturbation`, (layer, head). Null: the expected cosine when the lifts of
-            one of the two are permuted. The pairs are the examples of the interval.
+        A result with the value `perturbation`, (layer, head). The null is the expected cosine if the lifts of
+            one prompt of the pair are permuted. The pairs are the examples of the interval.
 
     Raises:
         UsageError: If the numbers of traces differ, the models differ, or the prompts share fewer than two

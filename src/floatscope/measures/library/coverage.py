@@ -19,14 +19,14 @@ QUANTILES = (0.5, 0.8, 0.9, 0.95, 0.99)
 class Coverage(Measure):
     """The least share of the keys that holds a given share of the attention, by layer and head.
 
-    The attention is that of the rows still masked; in a causal model, that of the newest row. Means over
-    steps.
+    The attention is that of the rows still masked or, in a causal model, that of the newest row. The values
+    are means over steps.
 
     - `keys`: share of the present keys that are needed, (layer, head, held)
-    - `keys_mean`: the same for the mean over heads, (layer, held)
+    - `keys_mean`: the same share for the mean over heads, (layer, held)
 
-    Null: attention spread evenly over the present keys, where holding a share of the attention takes the same
-    share of the keys.
+    The null is attention spread evenly over the present keys: a share of the attention is then held by the
+    same share of the keys.
 
     Args:
         held (tuple of float): Shares of the attention to be held, each above 0 and up to 1.

@@ -22,17 +22,17 @@ _DRAWS = 1000  # for the null
 class Dispersion(Measure):
     """Entropy over examples of the strongest key's position, layer by layer.
 
-    Attention Floating (2601.07894) §3. The strongest key is the one that receives most attention, on the
-    mean over heads. Values by layer:
+    Defined in Attention Floating (2601.07894), §3. The strongest key is the key that receives most attention,
+    on the mean over heads. The values are by layer:
 
     - `position`: position of the strongest key as a share of the length (0 first, 1 last)
     - `first`: share of examples whose strongest key is at position 0
     - `dispersion`: entropy of the position, divided by the maximum ln `bins`; 0: the same bin in every
-      example. Estimated with Miller and Madow's correction, with a jackknife interval. The paper uses the
-      entropy of the histogram, which is too small for few examples
+      example. The entropy is estimated with Miller and Madow's correction, with a jackknife interval. The
+      paper uses the entropy of the histogram, which is too small for few examples
 
-    Null: random attention; for the entropy by simulation with the same number of examples. With one example
-    the dispersion is NaN.
+    The null is random attention. The null of the entropy is simulated with the same number of examples. With
+    one example, the dispersion is NaN.
 
     Args:
         at (float): The kept step to read, as a share: 0 is the first, 1 the last; 0.5 by default.

@@ -27,10 +27,10 @@ _ZERO = 1e-6  # smaller differences are rounding errors
 class Dormancy(Measure):
     """Share of attention on anchors by layer and head, for traces of one domain. After Guo et al. 2410.13835.
 
-    - `mass`: the head's share of attention on anchors, mean over steps; 0 if it has no anchors. Null:
+    - `mass`: the head's share of attention on anchors, mean over steps; 0 if the head has no anchors. Null:
       uniform attention on the same keys
-    - `dormant`: share of examples in which `mass` exceeds `threshold`. Null: share of examples in which
-      uniform attention would
+    - `dormant`: share of examples in which `mass` exceeds `threshold`. Null: share of examples in which the
+      null of `mass` exceeds `threshold`
 
     Args:
         threshold (float): Share of attention on anchors above which a head counts as dormant; 0.3 by
@@ -73,8 +73,8 @@ def switching(results: Mapping[str, Result], *, threshold: float | None = None) 
     - `crosses`: heads that cross, with an expected share of false entries of 5 % (intersection–union
       t tests, `p_crosses`, with Benjamini–Hochberg)
     - `stays`: heads on the same side in both domains, by the same kind of test (`p_stays`)
-    - `differs`: heads whose means differ (Welch's test, `p_differs`). This is a weaker statement: with 0.05
-      and 0.15 a head is active in both domains
+    - `differs`: heads whose means differ (Welch's test, `p_differs`). This statement is weaker than
+      `crosses`: a head with the means 0.05 and 0.15 is active in both domains
     - `difference`: mean of the first domain minus that of the second, with `low` and `high` (95 % for each
       head)
     - `null_difference`: the difference under uniform attention, which the lengths of the texts alone cause

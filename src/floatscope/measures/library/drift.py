@@ -19,21 +19,22 @@ from ..result import Result
 class Drift(AnchorMeasure):
     """Persistence and movement of anchors over kept steps or layers, compared with chance.
 
-    Attention Floating (2601.07894) §3, with chance levels added. A state is a step or a layer. Means
-    over pairs of neighbouring states:
+    Defined in Attention Floating (2601.07894), §3; chance levels are added here. A state is a step or a
+    layer. The values are means over pairs of neighbouring states:
 
-    - `persistence`: Jaccard index of the two states' anchors; pairs without any anchor are left out
+    - `persistence`: Jaccard index of the anchors of the two states; pairs of states without any anchor are
+      left out
     - `floating`: 1 − persistence
-    - `stay`: how often the strongest key is the same
+    - `stay`: share of pairs in which the strongest key is the same
     - `displacement`: number of positions by which the strongest key moves
     - `lifetime`: mean number of consecutive states in which a key is an anchor
     - `centroid_variance`: variance of the anchors' mean position, weighted by mass
     - `frontier`: Pearson correlation of the strongest key's position with the mean answer position revealed
       so far; over steps only
 
-    Null: two independent states of random attention with as many anchors (see `stats.chance`). With a single
-    state all values are NaN. Neighbouring steps of a causal model share all rows but one: use `over="layer"`
-    for such a model.
+    The null is two independent states of random attention with the same numbers of anchors (see
+    `stats.chance`). With a single state, all values are NaN. Neighbouring steps of a causal model share all
+    rows but one, so use `over="layer"` for such a model.
 
     Args:
         over (str): Compare neighbouring kept steps ("step", by default) or neighbouring layers ("layer").

@@ -17,16 +17,16 @@ from ..result import Result
 class Dynamics(Measure):
     """Mean positive change of received attention (PAD, 2602.15556), over layers and over steps.
 
-    With c_j the attention that key j receives (mean over heads), P_j is the mean of max(0, next c_j − c_j)
-    over pairs of neighbouring states:
+    A state is a layer or a step. c_j is the attention that key j receives (mean over heads), and P_j is the
+    mean of max(0, next c_j − c_j) over pairs of neighbouring states:
 
     - `layers`: mean P over keys between neighbouring layers, by step
     - `steps`: mean P over keys between neighbouring kept steps, by layer
     - `region_layers`, `region_steps`: mean P of the keys of each region
 
-    Null of `layers` and `steps`: the lifts of the next state permuted among the keys, as an exact
-    expectation. Lift 1: as much change as by chance; 0: no change. Null of the regions: mean P over all keys.
-    With a single layer or step there is no change: NaN.
+    The null of `layers` and `steps` is the exact expectation if the lifts of the next state are permuted
+    among the keys. A lift of 1 is as much change as by chance, and a lift of 0 is no change. The null of the
+    regions is the mean P over all keys. With a single layer or step, the values are NaN.
     """
 
     needs: ClassVar[tuple[str, ...]] = ("head_mean",)
@@ -81,9 +81,8 @@ class Dynamics(Measure):
 def _permuted_rise(lift: np.ndarray, uniform: np.ndarray) -> np.ndarray:
     """Return the mean rise to the next state if the next state's lifts were permuted among the keys.
 
-    The result is (states − 1, other).
-
-    Both arrays are (states, other, keys); absent keys are NaN.
+    Both arrays have the shape (states, other, keys); absent keys are NaN. The result has the shape
+    (states − 1, other).
     """
     null = np.full((max(len(lift) - 1, 0), lift.shape[1]), np.nan)
     for t, o in np.ndindex(*null.shape):

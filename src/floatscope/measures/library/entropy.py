@@ -21,13 +21,14 @@ ROWS = ("masked", "revealed", "prompt")
 
 @dataclass(frozen=True)
 class AttentionEntropy(Measure):
-    """Mean row entropy over its maximum: 0 if a row sees a single key, 1 (the null) if it is uniform.
+    """Mean ratio of row entropy to its maximum: 0 if all attention is on one key, 1 (the null) if uniform.
 
     The entropy of row i is −Σ_j A_ij ln A_ij, its maximum ln(number of keys that row i sees).
 
-    - `entropy`: by layer, mean over steps, heads and rows
-    - `by_head`: by layer and head
-    - `masked`, `revealed`, `prompt`: by layer, over the rows of that kind; NaN if there are none
+    - `entropy`: the ratio by layer, mean over steps, heads and rows
+    - `by_head`: the ratio by layer and head
+    - `masked`, `revealed`, `prompt`: the ratio by layer, mean over the rows of this kind; NaN without such
+      rows
 
     The kind of a row is that of its position. With right-shifted logits the row that predicts position i is
     i − 1, so a row of the prompt makes the first prediction. Rows that see a single key are left out.

@@ -19,14 +19,15 @@ PAIRS = ("masked–revealed", "masked–prompt", "revealed–prompt", "anchor–
 class ExpertRouting(AnchorMeasure):
     """Total variation between the experts that two kinds of position choose, by layer.
 
-    - `difference` = ½ Σ_e |p_e − q_e| by layer and pair of kinds. p and q are each kind's shares of choices
-      of expert e, over all steps: 0 if both kinds choose equally, 1 if they share no expert
+    - `difference` = ½ Σ_e |p_e − q_e| by layer and pair of kinds. p_e and q_e are the shares of expert e in
+      the choices of the two kinds, over all steps. The value is 0 if both kinds choose each expert equally
+      often, and 1 if the kinds share no expert
 
     The pairs are masked–revealed, masked–prompt, revealed–prompt and anchor–other, with anchors by `rule`
-    (which must not be a rule per head). Every choice counts once, regardless of its weight. Null: the mean
-    over `draws` permutations of positions among the two kinds. All choices of a position while it is of one
-    kind are moved together, because a step mostly repeats the choices of the previous step. NaN if a kind has
-    no positions, and in layers without experts.
+    (which must not be a rule per head). Every choice counts once, regardless of its weight. The null is the
+    mean over `draws` permutations of positions among the two kinds. All choices that a position makes while
+    it is of one kind are moved together, because a step mostly repeats the choices of the previous step. The
+    value is NaN if a kind has no positions, and in layers without experts.
 
     Args:
         draws (int): Number of permutations for the null, 1 or more; 100 by default.

@@ -17,18 +17,19 @@ from ..result import Result
 class ExtremeTokens(AnchorMeasure):
     """Value norm, residual norm and score of anchors against the other keys. Guo et al. 2410.13835.
 
-    - `drain` = mean ‖W_O v‖ at anchors / median at other keys; below 1 anchors have small values; null 1
-    - `peak` = the same ratio of the residual norm at the layer's input; above 1 anchors have large
+    - `drain` = mean ‖W_O v‖ at anchors / median ‖W_O v‖ at other keys; below 1, anchors have small values;
+      null 1
+    - `peak` = the same ratio of the residual norm at the layer's input; above 1, anchors have large
       residuals; null 1
-    - `gap` = mean score at anchors − mean at other keys, in q·k without the factor 1/√d; null 0
+    - `gap` = mean score at anchors − mean score at other keys; a score is q·k without the factor 1/√d; null 0
     - `found`: share of steps (and heads, for a rule per head) in which the rule found an anchor
 
     Values and scores belong to a head, so `rule` is ZScore(per_head=True) by default. Ratios are averaged
     over steps and heads in logarithms, so that ½ and 2 cancel.
 
     Args:
-        fallback (bool): Where the rule finds no anchor, use the key that receives most attention (by
-            default); False gives NaN there.
+        fallback (bool): Whether the key that receives most attention is used where the rule finds no anchor
+            (True, by default), or the values are NaN there (False).
     """
 
     rule: Rule = field(default_factory=lambda: ZScore(per_head=True))

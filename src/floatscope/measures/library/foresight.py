@@ -1,7 +1,7 @@
 """Foresight: whether a masked position already predicts the token that will be revealed there.
 
-An untrained model may predict the same token everywhere. The null therefore compares with the tokens of other
-prompts' answers at the same position.
+An untrained model may predict the same token at every position. The null therefore compares the prediction
+with the tokens at the same position in the answers to other prompts.
 """
 
 from collections.abc import Sequence
@@ -23,20 +23,20 @@ from ..result import Result, side_by_side
 class Foresight(Measure):
     """Share of masked positions whose arg-max is already the token revealed there later, against chance.
 
-    Over the content tokens of an answer (no end tokens), and all steps before the one that reveals the
-    position:
+    A case is a content token of an answer (end tokens are not content) and a step before the step that
+    reveals the token:
 
     - `known`: by layer, share of cases in which the logit lens's arg-max is the final token
-    - `before`: the same in the last kept layer, by the number of steps until the reveal
-    - `early`: the same in the last kept layer, over all cases
+    - `before`: the same share in the last kept layer, by the number of steps until the reveal
+    - `early`: the same share in the last kept layer, over all cases
     - `waits`: number of cases
-    - `elsewhere`: as `early`, for answers with more than one content token; null: how often the arg-max is a
-      token at another position of the same answer
+    - `elsewhere`: the same as `early`, for answers with more than one content token; null: how often the
+      arg-max is the token at another position of the same answer
 
-    Null of the other values: the final tokens of the other examples' answers at the same position, if these
-    are content. Examples of several networks are compared within each network. Positions at which no other
-    example has content do not count. NaN with one example, and for a causal model, which predicts each
-    position once.
+    The null of the other values uses, in place of the final token, the final tokens of the other examples'
+    answers at the same position, if they are content. Examples of several networks are compared within each
+    network. Positions at which no other example has content do not count. The values are NaN with one
+    example, and for a causal model, which predicts each position once.
     """
 
     needs: ClassVar[tuple[str, ...]] = ("lens",)

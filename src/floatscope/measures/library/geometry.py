@@ -21,23 +21,23 @@ _CANCEL = 0.5  # below this ratio of sum to sizes, parts cancel and have no shar
 class Geometry(AnchorMeasure):
     """Differences of anchors and other keys in score, cosine and norms, and the parts of their advantage.
 
-    Attention Floating (2601.07894): shallow anchors win by angle and norm, deep ones by angle. All values
-    are computed within a head and averaged over steps and heads, so `rule` is ZScore(per_head=True) by
-    default. With n = ‖q‖·‖k‖, c = cosine, index a for the mean over anchors and o for the mean over the
-    other keys:
+    According to Attention Floating (2601.07894), anchors in shallow layers win by angle and norm, and anchors
+    in deep layers by angle. All values are computed within a head and averaged over steps and heads, so
+    `rule` is ZScore(per_head=True) by default. In the formulas, n is ‖q‖·‖k‖, c is the cosine, the index a is
+    the mean over anchors, and the index o is the mean over the other keys:
 
     - `score`, `cosine`, `norms`: (a − o) / standard deviation over keys; null 0
     - `angle` = ½(c_a − c_o)(n_a + n_o) and `norm` = ½(n_a − n_o)(c_a + c_o), which add up to n_a·c_a −
       n_o·c_o
     - `remainder` = score_a − score_o − angle − norm: the part that the means do not explain
     - `angle_share` = angle / (angle + norm); above 1 if the norm works against the anchor. NaN if the sum is
-      not positive, or if the two parts cancel by more than half, so it lies between −½ and 1½
+      not positive, or if the two parts cancel by more than half, so the share lies between −½ and 1½
     - `key_rank`: share of the other keys whose norm is smaller than the anchor's (ties count half); null ½
     - `found`: share of steps (and heads, for a rule per head) in which the rule found an anchor
 
     Args:
-        fallback (bool): Where the rule finds no anchor, use the key that receives most attention (by
-            default); False gives NaN there.
+        fallback (bool): Whether the key that receives most attention is used where the rule finds no anchor
+            (True, by default), or the values are NaN there (False).
     """
 
     rule: Rule = field(default_factory=lambda: ZScore(per_head=True))

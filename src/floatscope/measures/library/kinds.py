@@ -1,7 +1,8 @@
 """Kinds of key: how much attention each kind of token receives, and its advantage by angle and norm.
 
-In any model, a key chosen because it receives much attention also has a high score. `advantage` therefore
-chooses a kind of token on some examples and measures it on the others.
+In any model, a key that is chosen because it receives much attention also has a high score. `advantage`
+therefore chooses a kind of token on some examples and measures the advantage of this kind on the other
+examples.
 """
 
 from collections.abc import Sequence
@@ -25,8 +26,8 @@ FIRST, REST = "first position", "content"
 class KindsOfKey(Measure):
     """Lift of each kind of token, and the angle and norm parts of its advantage, by layer and head.
 
-    A kind is the first position, each structural token by its text, or all content tokens together. Values
-    are those of the last kept step:
+    There is one kind for the first position, one for each structural token (by its text), and one for all
+    content tokens together. The values are those of the last kept step:
 
     - `lift`: mean lift over uniform attention
     - `angle`, `norm`: the two parts of the kind's advantage in score over all other keys, as in `Geometry`
@@ -70,10 +71,10 @@ def advantage(
 ) -> tuple[Float[np.ndarray, "2 layer head"], Float[np.ndarray, "2 n layer head"]]:
     """Sum the angle and norm parts of each head's anchor kind over examples on which it was not chosen.
 
-    A head's anchor is the kind with the highest mean lift over a group of ten examples (over half of the
-    examples, if there are fewer than twenty); a kind that an example lacks has lift 0 there. The anchor is
+    A head's anchor is the kind with the highest mean lift over a group of ten examples, or over half of the
+    examples if there are fewer than twenty. In an example without a kind, this kind has lift 0. The anchor is
     measured on all examples outside the group. A single choice depends on chance, because kinds of almost
-    equal strength alternate. The sums therefore run over all groups, in each of `splits` random divisions.
+    equal strength alternate. The sums therefore run over all groups of each of `splits` random divisions.
 
     Args:
         examples (xr.Dataset): Values of `KindsOfKey` by example.

@@ -17,18 +17,20 @@ VALUES = tuple(f"{side}_{kind}" for side in ("key", "value") for kind in KINDS)
 
 @dataclass(frozen=True)
 class KVDrift(Measure):
-    """1 − cosine of keys and values between each kept step and the previous one. See 2505.15781.
+    """1 − cosine of keys and values between each kept step and the previous kept step. See 2505.15781.
 
-    By layer, means over heads, steps and the positions of a kind: `key_prompt`, `value_prompt` and so on.
+    The values are by layer, as means over heads, steps and the positions of a kind: `key_prompt`,
+    `value_prompt` and so on.
 
     - `…_prompt`: positions of the prompt
     - `…_masked`: positions that are masked in both steps
     - `…_revealed`: positions with the same token in both steps
-    - `…_changed`: positions whose token differs from the previous step, mostly newly revealed ones
+    - `…_changed`: positions whose token differs from the previous step, mostly newly revealed positions
 
-    0 is the same direction, which a cache assumes. Keys are used after rotary embedding, whose angle at a
-    position is the same at every step. NaN at the first kept step, and for a causal model with a KV cache,
-    whose keys never change. There is no null; compare kinds, layers, and an untrained model instead.
+    The value 0 means that the direction did not change, as a cache assumes. Keys are used after rotary
+    embedding, whose angle at a position is the same at every step. The values are NaN at the first kept step,
+    and for a causal model with a KV cache, whose keys never change. There is no null; compare kinds and
+    layers with each other, and with an untrained model.
     """
 
     needs: ClassVar[tuple[str, ...]] = ("kv_drift",)

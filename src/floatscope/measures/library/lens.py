@@ -26,9 +26,10 @@ class LogitLens(Measure):
     - `committed`: by layer, share of reveals whose token is the arg-max from this layer on, at the step of
       the reveal
     - `entropy`: by layer, entropy of the lens's distribution, in nats
-    - `commit_layer`: first layer from which on a revealed token is the arg-max, at the step of the reveal
-    - `commit_step`: first step from which on a revealed token is the arg-max in the last kept layer; NaN for
-      a causal model, which predicts each position once
+    - `commit_layer`: first layer from which on a revealed token remains the arg-max, at the step of the
+      reveal
+    - `commit_step`: first step from which on a revealed token remains the arg-max in the last kept layer; NaN
+      for a causal model, which predicts each position once
     - `lead`: number of steps between `commit_step` and the reveal; NaN for a causal model
     """
 

@@ -21,16 +21,16 @@ _MEDIAN = _NORMAL.inv_cdf(0.75)  # median of |x| of a standard normal
 class MassiveActivations(Measure):
     """Largest residual channel over the median one, max |x| / median |x|. Sun et al. 2402.17762.
 
-    By layer, from the residual at the layer's input. Means over steps are taken in logarithms.
+    The values are by layer, from the residual at the layer's input. Means over steps are means of logarithms.
 
     - `largest`: the ratio at the position where it is largest
     - `first`: the ratio at position 0
     - `typical`: the median ratio over positions
-    - `count`: number of positions above `threshold`
-    - `same_channel`: share of these positions whose largest channel is the layer's most frequent one; NaN if
-      there are none
+    - `count`: number of positions whose ratio is above `threshold`
+    - `same_channel`: share of these positions whose largest channel is the channel that is most often the
+      largest in the layer; NaN without such positions
 
-    Null: the median ratio of independent normal channels.
+    The null is the median ratio of independent normal channels.
 
     Args:
         threshold (float): Ratio above which a position counts as massive; above 1, 100 by default.

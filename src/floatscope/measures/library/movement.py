@@ -1,7 +1,7 @@
 """Movement: whether the strongest key of masked rows changes while the answer is revealed.
 
-The strength of the key is measured too. Only a study, which compares with untrained networks, can decide
-whether a weak key is more than noise.
+The measure also contains the strength of the key. Whether a weak key is more than noise can be decided only
+by a study that compares the strength with that in untrained networks.
 """
 
 from dataclasses import dataclass
@@ -40,7 +40,7 @@ class Movement(Measure):
     - `moved_heads`, `share_heads`, `frontier_heads`: the same by layer and head
     - `content`: number of content tokens in the answer
 
-    NaN if the answer is too short for five states.
+    All values are NaN if the answer is too short for five states.
 
     Args:
         factor (float): How many times the reference key's share another key must receive to replace it; 1 or

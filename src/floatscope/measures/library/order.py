@@ -1,4 +1,4 @@
-"""Decoding order: which positions and tokens a sampler reveals first. Attention is not used."""
+"""Decoding order: which positions and tokens a sampler reveals first. The measure reads no attention."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -38,10 +38,11 @@ class DecodingOrder(Measure):
     """Order in which answer positions are revealed: ends first, left to right, or trivial tokens first.
 
     - `map`: probability of being revealed by a relative step, by tenths of the answer
-    - `boundary`: mean reveal rank of the outer fifths minus that of the rest, over the length; negative:
-      ends first
+    - `boundary`: mean reveal rank of the outer fifths of the answer minus the mean rank of the rest, divided
+      by the length; negative if the ends are revealed first
     - `left_to_right`: Spearman correlation of position and reveal step
-    - `boundary_content`, `left_to_right_content`: the same over content tokens, which are not end tokens
+    - `boundary_content`, `left_to_right_content`: the same values over content tokens, which are not end
+      tokens
     - `ends_first`: share of end tokens among the first quarter of reveals
     - `trivial`: share of trivial tokens among the first quarter of content reveals. A token is trivial if it
       is more frequent in a corpus than the answer's median content token (PC-Sampler, 2508.13021)
@@ -51,17 +52,19 @@ class DecodingOrder(Measure):
     - `unrevealed`: share of positions that were never revealed
 
     `boundary` and `left_to_right` are NaN if a position was never revealed, because an early stop depends on
-    the order; decode with stop_at_eos=False. A position that was revealed more than once counts at its last
-    reveal.
+    the order; decode with stop_at_eos=False to avoid this. A position that was revealed more than once counts
+    at its last reveal.
 
-    Null: a random order within the blocks that the sampler imposed, as an exact expectation: 0 for
-    `boundary` and `left_to_right` with one block, and the value itself where each block is one token, as in
-    an autoregressive model. For the shares of the first quarter the null is the share among all reveals.
+    The null is the exact expectation for a random order within the blocks that the sampler imposed. With one
+    block, the null of `boundary` and `left_to_right` is 0. If each block is one token, as in an
+    autoregressive model, the null is the value itself. For the shares of the first quarter, the null is the
+    share among all reveals.
 
     Args:
         frequencies (str or Path): A .npy file with the share of each token id in a corpus. `trivial`,
             `end_or_trivial` and `unseen` need it; without it (by default) they are NaN.
-        ends (tuple of int): Ids of the end tokens, for older traces without them; None by default.
+        ends (tuple of int): Ids of the end tokens, for older traces that do not contain these ids; None by
+            default.
     """
 
     frequencies: str | Path | None = None

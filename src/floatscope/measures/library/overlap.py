@@ -28,19 +28,19 @@ from ..reused_keys import (
 class Overlap(Measure):
     """Jaccard index of the strongest keys of two steps, by layer and head.
 
-    The attention is that of the rows still masked; in a causal model, that of the newest row. A budget is a
-    share of the keys that are present.
+    The attention is that of the rows still masked or, in a causal model, that of the newest row. A budget is
+    a share of the present keys.
 
-    - `jaccard`: (reference, step, layer, head, budget), NaN for steps before the reference; only with
-      `matrix`
-    - `lagged`: mean over all pairs that are `lag` kept steps apart, (lag, layer, head, budget)
+    - `jaccard`: index of a reference step and a later step, (reference, step, layer, head, budget); NaN for
+      steps before the reference; only with `matrix`
+    - `lagged`: mean index of all pairs of steps that are `lag` kept steps apart, (lag, layer, head, budget)
 
-    Null: the exact expectation for two random sets of the same sizes among the present keys.
+    The null is the exact expectation for two random sets of the same sizes among the present keys.
 
     Args:
         budgets (tuple of float): Sizes of the sets as shares of the present keys, each above 0 and up to 1.
         lags (tuple of int): Distances in kept steps.
-        matrix (bool): Keep the values by reference and step, which are steps² values per head.
+        matrix (bool): Whether to keep the values by reference and step, which are steps² values per head.
     """
 
     budgets: tuple[float, ...] = BUDGETS

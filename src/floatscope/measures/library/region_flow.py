@@ -26,19 +26,20 @@ _ROWS = {
 class RegionFlow(Measure):
     """Attention from the answer to each category of region, and the lift of the gold passage.
 
-    Attention Floating (2601.07894) §5. Values by layer:
+    Defined in Attention Floating (2601.07894), §5. The values are by layer:
 
     - `flow`: share of attention on each category of region
     - `gold_lift` = (mass per gold token) / (mass per token over all passages); null 1; NaN without a gold
       region or with a single passage
-    - `passage`: share of attention on each passage, by its place; left out if prompts differ in their number
+    - `passage`: share of attention on each passage, by the place of the passage; left out if prompts differ
+      in their number of passages
 
     Args:
         rows (str): Which rows of the answer to read. "reveal" (by default): the row that predicted each
-            token, at the step that revealed it (in a causal model the row before). This is the same
-            estimator for causal and diffusion models; positions after the end token do not count. "answer":
-            all rows at answer positions of `source`, at every step. In a causal model these are the tokens
-            generated so far, with none at step 0.
+            token, at the step that revealed the token (in a causal model, the row of the previous position).
+            This estimator is the same for causal and diffusion models; positions after the end token do not
+            count. "answer": all rows at answer positions of `source`, at every step. In a causal model, these
+            are the rows of the tokens generated so far; at step 0 there are none.
         source (tuple of str): Regions whose rows count with rows="answer"; ("masked", "revealed") by
             default.
     """

@@ -1,7 +1,8 @@
 """Re-mask sensitivity: mask a revealed token again, and measure how other predictions change.
 
-The computation needs the model, so `remasking` is a function of a model and its traces and not in the list of
-measures. Nothing is decoded: each effect is one additional forward over a stored canvas.
+The computation needs the model. `remasking` is therefore a function of a model and its traces, and is not in
+the list of measures. No token is decoded: each effect is measured with one additional forward over a stored
+canvas.
 """
 
 from collections.abc import Sequence
@@ -33,7 +34,8 @@ class Remasking(Measure):
     - `flipped`: share of masked positions whose arg-max changes
     - `returned`: share of tokens that the model would predict again; no null
 
-    Null: equally many random tokens of the prompt per step are masked instead.
+    The null is the same value if random tokens of the prompt, equally many per step, are masked instead of
+    revealed tokens.
 
     Args:
         seed (int): Seed for drawing the tokens of the prompt.
@@ -66,18 +68,19 @@ def remasking(
 ) -> Result:
     """Measure how predictions change if one revealed token is masked again, at chosen steps of traces.
 
-    Runs a forward for each revealed position at each chosen step, and as many for the control.
+    The function runs a forward for each revealed position at each chosen step, and equally many forwards for
+    the control.
 
     Args:
         model (Model): The model that was traced, without interventions.
-        traces (Trace or sequence of Trace): Its traces.
+        traces (Trace or sequence of Trace): The traces of this model.
         steps (int, slice or sequence of int): The steps at which to mask; by default all.
         batch_size (int): Number of forwards computed together; 8 by default.
         seed (int): Seed for drawing the control's tokens; 0 by default.
 
     Returns:
         A result with the values `moved`, `flipped` and `returned` by step, which `Remasking` describes. A
-            step without revealed or without masked positions is NaN.
+            step without revealed positions, or without masked positions, is NaN.
     """
     trace_list = [traces] if isinstance(traces, Trace) else list(traces)
     measure = Remasking(seed=seed)
@@ -98,8 +101,8 @@ def remasked(
 ) -> xr.Dataset:
     """Measure the effect of masking each position on the predictions at masked positions: (step, key).
 
-    `moved` is the mean total variation of the predictions at masked positions, `flipped` the share of masked
-    positions with another arg-max, and `returned` is 1 where the model would predict the same token again.
+    `moved` is the mean total variation of the predictions at masked positions. `flipped` is the share of
+    masked positions with another arg-max. `returned` is 1 where the model would predict the same token again.
     Values are given at the revealed positions of the answer and at the control positions of the prompt, and
     are NaN at all other positions.
     """

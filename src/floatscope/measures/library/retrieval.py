@@ -1,8 +1,8 @@
 """Retrieval heads: which heads copy the answer from the gold passage.
 
-Two quantities are measured. The strict copy score (Wu et al. 2404.15574) counts the answer tokens that are
-also the token of a head's strongest key when they are revealed. Evidence lift measures a head's attention on
-the gold passage.
+The measure contains two quantities. The strict copy score (Wu et al. 2404.15574) counts the answer tokens
+that are the token of a head's strongest key at the step that reveals them. Evidence lift is a head's
+attention on the gold passage, divided by that of uniform attention.
 """
 
 from collections.abc import Sequence
@@ -26,11 +26,11 @@ from ..result import Result
 class RetrievalHeads(Measure):
     """Strict copy score and attention on the gold passage, by head, and the number of copying heads.
 
-    - `copy`: distinct tokens hit / distinct tokens of the answer that occur in the gold region. At the
-      reveal of a token, a head hits if its strongest key is in the gold region and is that token. The
-      denominator counts only tokens that can be copied, because gold is a whole passage here, unlike Wu et
-      al.'s needle. NaN if the answer shares no token with the gold region. Null: a random visible key
-      instead of the strongest, as an expectation
+    - `copy`: distinct tokens hit / distinct tokens of the answer that occur in the gold region. At the reveal
+      of a token, a head hits if its strongest key is in the gold region and has the same token. The
+      denominator counts only tokens that can be copied, because the gold region here is a whole passage,
+      unlike the needle of Wu et al. NaN if the answer shares no token with the gold region. Null: the
+      expectation for a random visible key instead of the strongest key
     - `evidence`: mean attention on the gold region from the rows that predicted the answer (up to its end
       token); null: uniform attention
     - `heads`: number of heads whose mean copy score over the examples is at least `threshold`; null: the

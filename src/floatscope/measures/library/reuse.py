@@ -35,33 +35,37 @@ EACH_STEP = ("oracle", "window")
 class Reuse(Measure):
     """Share of attention at step t on the strongest keys of an earlier step t₀, by layer and head.
 
-    Caches and sparse attention rely on this share (SparseD, 2509.24014; Sparse-dLLM, 2508.02558). The
-    attention is that of the rows still masked; in a causal model, that of the newest row. A budget is a
+    Caches and sparse attention rely on a high share (SparseD, 2509.24014; Sparse-dLLM, 2508.02558). The
+    attention is that of the rows still masked or, in a causal model, that of the newest row. A budget is a
     share of the keys present at t₀.
 
-    By reference t₀ and step t ≥ t₀ (NaN for earlier steps), only with `matrix`:
+    Values by reference t₀ and step t ≥ t₀ (NaN for earlier steps), only with `matrix`:
 
-    - `retained`: share on the head's own strongest keys of t₀, (reference, step, layer, head, budget)
-    - `head_mean`: share on the keys that are strongest in the mean over heads at t₀
+    - `retained`: share of attention on the head's own strongest keys of t₀, (reference, step, layer, head,
+      budget)
+    - `head_mean`: share of attention on the keys that are strongest in the mean over heads at t₀
 
-    By step, only with `matrix`, (step, layer, head, budget):
+    Values by step, only with `matrix`, (step, layer, head, budget):
 
-    - `oracle`: share on the strongest keys of the same step, the most that any set can receive
-    - `window`: share on the first 4 keys and those nearest to a deciding row
+    - `oracle`: share of attention on the strongest keys of the same step, which is the most that any set of
+      this size can receive
+    - `window`: share of attention on the first 4 keys and the keys nearest to a deciding row
 
-    Over all pairs of steps that are `lag` kept steps apart, (lag, layer, head, budget): `lagged`,
+    Means over all pairs of steps that are `lag` kept steps apart, (lag, layer, head, budget): `lagged`,
     `lagged_head_mean`, `lagged_oracle` and `lagged_window`.
 
     `horizon`, (layer, head, budget): mean number of kept steps for which a set receives at least `keeps`
-    times the oracle's attention. It cannot exceed the number of steps, so compare it with that number.
+    times the oracle's attention. The horizon cannot exceed the number of steps, so compare it with the number
+    of steps.
 
-    Null: a random set of as many keys, whose attention is its share of the present keys.
+    The null is a random set of the same number of keys; its share of attention is its share of the present
+    keys.
 
     Args:
         budgets (tuple of float): Sizes of the sets as shares of the present keys, each above 0 and up to 1.
         lags (tuple of int): Distances in kept steps.
         keeps (float): Share of the oracle's attention below which a set has expired.
-        matrix (bool): Keep the values by reference and step, which are steps² values per head.
+        matrix (bool): Whether to keep the values by reference and step, which are steps² values per head.
     """
 
     budgets: tuple[float, ...] = BUDGETS
@@ -184,8 +188,8 @@ def _horizon(holds: Bool[np.ndarray, "h s t b"]) -> Float[np.ndarray, "h b"]:
     """Return the mean number of steps until a set of keys first receives too little attention.
 
     `holds` says whether the set of reference s receives enough attention at step t. For every n, the share of
-    sets that last n steps or longer is computed over the references followed by at least n steps; the shares
-    are summed over n.
+    sets that last n steps or longer is computed over the references that at least n steps follow. The result
+    is the sum of these shares over n.
     """
     steps = holds.shape[1]
     lasting = np.ones((holds.shape[0], steps, holds.shape[-1]), bool)

@@ -1,8 +1,8 @@
 """Rollout: attention followed through all layers, compared with the rollout of uniform attention.
 
-Abnar and Zuidema's rollout (2005.00928) with regions instead of an S×S matrix. Most of a rollout is equal
-to its null: causal rollouts converge to the first position, bidirectional ones to the regions' shares of the
-length.
+The measure is Abnar and Zuidema's rollout (2005.00928) with regions instead of an S×S matrix. Most of a
+rollout is equal to its null: causal rollouts converge to the first position, and bidirectional rollouts to
+the share of each region in the length.
 """
 
 from dataclasses import dataclass, replace
@@ -25,13 +25,14 @@ class Rollout(Measure):
 
     Ā_l is the attention of layer l averaged over heads; R_0 assigns each position to its region.
 
-    - `rollout`: by layer, mean over the rows of `source` at every step that has such rows (the first step of
-      a causal model has none)
-    - `last`: the same in the last kept layer
+    - `rollout`: the rollout by layer, mean over the rows of `source` at every step with such rows (the first
+      step of a causal model has no such rows)
+    - `last`: the same mean in the last kept layer
     - `distinctness`: total variation between the rows of different source regions, mean over pairs of
-      regions. At 0 all regions have the same mixture, so the rollout does not distinguish the sources
+      regions. The value is 0 if the rollouts of all source regions are equal, so that the rollout does not
+      distinguish the regions
 
-    Null: uniform attention over the visible keys in the same recursion.
+    The null is the same recursion with uniform attention over the visible keys.
 
     Args:
         source (tuple of str): Regions whose rows count; ("masked", "revealed") by default.
@@ -73,7 +74,7 @@ class Rollout(Measure):
 def distinctness(rolled: xr.DataArray) -> xr.DataArray:
     """Return the total variation between the rollouts of two source regions, as a mean over all pairs.
 
-    Source regions without rows are left out. The result is from 0 to 1.
+    Source regions without rows are left out. The result lies between 0 and 1.
     """
     other = rolled.rename(source="other")
     distance = abs(rolled - other).sum("target", skipna=False) / 2

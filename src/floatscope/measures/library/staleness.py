@@ -1,8 +1,8 @@
 """Staleness: how an approximate cache changes attention, predictions and the answer.
 
-`staleness` needs the model, so it is a function of a model and prompts and not in the list of measures. The
-model decodes with the cache. At each step a forward without the cache reads the same canvas, so differences
-come only from the old keys and values, not from another text.
+`staleness` needs the model. It is therefore a function of a model and prompts, and is not in the list of
+measures. The model decodes with the cache. At each step, a forward without the cache reads the same canvas,
+so all differences come from the old keys and values and none from a different text.
 """
 
 from collections.abc import Iterator, Sequence
@@ -42,11 +42,11 @@ class Staleness(Measure):
       the reference; mean over heads, by layer
     - `key`, `value`: 1 − cosine of old keys and values to those of the reference, by layer
     - `flipped`: share of the revealed tokens for which the reference has another arg-max
-    - `answer`: share of the answer's positions with the same token as in a decoding without a cache
+    - `answer`: share of the answer's positions with the same token as in a decoding without the cache
     - `old`: share of keys that are old
     - `rows`: share of rows that were computed
 
-    There is no null. Without a cache, attention, key, value and flipped are 0 and `answer` is 1.
+    There is no null. Without a cache, `attention`, `key`, `value` and `flipped` are 0 and `answer` is 1.
 
     Args:
         cache (str): Name of the approximate cache.
@@ -102,7 +102,7 @@ def staleness(
 
 
 class _Layers:
-    """Recorder of each layer of one forward: the attention that keys receive, and the keys and values."""
+    """Recorder of the keys and values of each layer of one forward, and of the attention they receive."""
 
     def __init__(self, visible: Visibility, rows: Bool[Tensor, "1 q"]) -> None:
         self.visible, real = visible, visible.key_is_real

@@ -1,7 +1,7 @@
 """The strongest key: its position, its strength, and which rules classify it as an anchor.
 
-Random attention has a strongest key too. `stats.existence` tests whether a strongest key is strong enough
-to be an anchor.
+Random attention also has a strongest key. `stats.existence` tests whether a strongest key is strong enough to
+be an anchor.
 """
 
 from dataclasses import dataclass
@@ -22,18 +22,18 @@ NAMES = tuple(rule.__name__ for rule in RULES)
 class StrongestKey(Measure):
     """The key of the prompt that receives most attention, by layer: its position, share and lift.
 
-    Keys are ranked by mass. With a ranking by the mean over the rows that see a key, the last keys of a
-    causal model would win by noise, because only a few rows see them.
+    Keys are ranked by mass. If they were ranked by the mean over the rows that see a key, noise would rank
+    the last keys of a causal model highest, because only a few rows see these keys.
 
     - `place`: index of the key
-    - `position`: index as a share of the length
+    - `position`: index of the key as a share of the length
     - `share`: share of attention on the key
     - `lift`: `share` divided by its value under uniform attention; null 1
     - `passes`: whether the key is an anchor by each rule of `fs.anchors` with its published setting
 
     Args:
         at (float): The kept step to read, as a share: 0 is the first, 1 (by default) the last.
-        per_head (bool): Find the strongest key of every head; by default that of the mean over heads.
+        per_head (bool): Whether to find the strongest key of every head; by default, of the mean over heads.
     """
 
     at: float = 1.0

@@ -1,7 +1,7 @@
-"""Structure and content: which classes of token receive attention, and how that changes with depth.
+"""Structure and content: which classes of token receive attention, and how this changes with depth.
 
-The measure does not separate a class from its positions: a sink at position 0 counts as structure because
-`<bos>` is structural.
+The measure does not separate the effect of a class from the effect of its positions: a sink at position 0
+counts as structure because `<bos>` is structural.
 """
 
 from dataclasses import dataclass
@@ -25,12 +25,13 @@ _NUMBERS = 16  # up to this number of layers, cells show their value
 class Structure(Measure):
     """Lift by token class and layer, the structure index, and its trend over depth.
 
-    - `class_mass`: share of attention on the class; null: the same under uniform attention
+    - `class_mass`: share of attention on the class; null: the same share under uniform attention
     - `class_lift` = class mass / its null, both summed over steps first; null 1
-    - `index` = lift of structural tokens / lift of content tokens; null 1. Structural: special, whitespace,
-      punctuation, template, function. Masks are neither: they have a lift but do not enter the index
-    - `trend` = slope of ln(index) against relative depth (0 first layer, 1 last); null 0. exp(trend) is the
-      factor from the first to the last layer
+    - `index` = lift of structural tokens / lift of content tokens; null 1. The structural classes are
+      special, whitespace, punctuation, template and function. Masks are neither structure nor content: they
+      have a lift but do not enter the index
+    - `trend` = slope of ln(index) against relative depth (0 at the first layer, 1 at the last); null 0.
+      exp(trend) is the factor from the first to the last layer
 
     A class without tokens is NaN.
 

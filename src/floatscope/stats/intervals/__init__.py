@@ -1,9 +1,9 @@
 """Confidence intervals over examples, paired by id if two conditions are compared.
 
-Examples are the sampled units: steps, layers and heads of one example are not independent and never count
-as n. An interval is (value, low, high), cell by cell. Its ends are NaN if the values do not determine an
-interval (one example, or equal values). No random numbers are used, so the same values give the same
-interval. `bench/coverage.py` measures the coverage of each kind of interval; the table is in
+Examples are the sampled units: steps, layers and heads of one example are not independent and never count as
+n. An interval is (value, low, high), computed for each cell. The ends of an interval are NaN if the values do
+not determine an interval (one example, or equal values). No random numbers are used, so the same values give
+the same interval. `bench/coverage.py` measures the coverage of each kind of interval; the table is in
 docs/explanation/intervals.md.
 """
 

@@ -1,16 +1,17 @@
 """Confidence intervals for means of bounded variables, by betting against candidate means.
 
-Waudby-Smith and Ramdas, "Estimating means of bounded random variables by betting" (J. R. Statist. Soc. B
-86, 2024). For values y in [0, 1] with mean m, betting the share u of a capital on large values
-multiplies the capital by 1 + u(y/m − 1), which is never negative and 1 on average. A capital that grows
-to 2/α is therefore evidence against m: its probability is at most α/2 for any distribution. A second capital
-is bet on small values. The interval contains every m for which neither capital has grown to 2/α.
+The method is that of Waudby-Smith and Ramdas, "Estimating means of bounded random variables by betting" (J.
+R. Statist. Soc. B 86, 2024). For values y in [0, 1] with mean m, betting the share u of a capital on large
+values multiplies the capital by 1 + u(y/m − 1). This factor is never negative, and its mean is 1. A capital
+that grows to 2/α is therefore evidence against m: the probability of such a growth is at most α/2 for any
+distribution. A second capital is bet on small values. The interval contains every m for which neither capital
+has grown to 2/α.
 
-In the paper each bet depends on the values seen so far, so the interval depends on the order of the
-examples. Here the capital is divided among six fixed bets (a mixture, as in Cover's universal portfolio):
-the guarantee is the same, the order does not matter, and no random numbers are used. For 8 to 40 examples the
-intervals are mostly 5 to 30 % narrower than with the paper's plug-in bets, truncated at 1/2; for values
-spread over the whole range they are up to 12 % wider.
+In the paper, each bet depends on the values before it, so the interval depends on the order of the examples.
+Here the capital is divided among six fixed bets (a mixture, as in Cover's universal portfolio): the guarantee
+is the same, the order does not matter, and no random numbers are used. For 8 to 40 examples, the intervals
+are mostly 5 to 30 % narrower than with the plug-in bets of the paper, truncated at 1/2. For values that are
+spread over the whole range, they are up to 12 % wider.
 """
 
 import numpy as np
@@ -30,7 +31,7 @@ def bounded(
     """Compute the mean of every column with a betting interval.
 
     For independent examples of any distribution between the bounds and for any n, the interval covers the
-    mean in a share of at least `level` of samples. It stays within the bounds, and also exists for a
+    mean in a share of at least `level` of samples. The interval stays within the bounds. It also exists for a
     single example and for equal values.
 
     Args:
@@ -53,7 +54,7 @@ def bounded(
 def _least(scaled: Float[np.ndarray, "n c"], value: Cells, n: Cells, level: float) -> Cells:
     """Find the smallest mean that is not rejected, by bisection; capital falls as the candidate mean grows.
 
-    At the sample mean no bet has gained (Jensen), so the result lies below the sample mean.
+    At the sample mean, no bet has a gain (Jensen's inequality), so the result lies below the sample mean.
     """
     target = np.log(2 / (1 - level))
     unit = np.sqrt(2 * target / np.maximum(n, 1))

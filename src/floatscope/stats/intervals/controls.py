@@ -1,8 +1,8 @@
 """Intervals of the difference between a trained network and several control networks on the same prompts.
 
 Prompts and control networks both vary. More prompts give no information about the variance between random
-networks, so with an interval over prompts alone any two random networks differ significantly for large n.
-Here prompts and networks are crossed random effects.
+networks, so with an interval over prompts alone, any two random networks differ significantly if there are
+enough prompts. This module treats prompts and networks as crossed random effects.
 """
 
 import numpy as np
@@ -24,12 +24,12 @@ def beyond_controls(
 ) -> Interval:
     """Compute the mean of trained − controls, with an interval over prompts and networks.
 
-    Let G be the gaps of the prompts (trained − mean of the controls) and s the standard deviation of the
-    k networks' means. The variance is var(mean G) + s²(1 + 1/k). Student's quantile has Satterthwaite's
-    degrees of freedom, rounded down. The trained network counts as one draw: if training had no effect,
-    it would lie as far from the mean control as one control lies from the others. The noise of prompts
-    within a network enters both terms, so the interval is too wide rather than too narrow if networks
-    hardly differ.
+    Let G be the gaps of the prompts (trained − mean of the controls) and s the standard deviation of the k
+    networks' means. The variance is var(mean G) + s²(1 + 1/k). Student's quantile has Satterthwaite's degrees
+    of freedom, rounded down. The trained network counts as one draw: if training had no effect, the trained
+    network would lie as far from the mean of the controls as one control lies from the mean of the other
+    controls. The noise of prompts within a network enters both terms, so the interval is too wide rather than
+    too narrow if networks hardly differ.
 
     Args:
         trained: one value per prompt. NaN means "does not apply" and is not counted.
@@ -37,11 +37,12 @@ def beyond_controls(
         level: nominal coverage.
         bounds: range of the values, as in `difference`.
         smooth: as in `mean`.
-        fixed: treat the trained network as given, not as a draw. Only the mean of the controls is then
-            uncertain, with variance s²/k between networks.
+        fixed: whether to treat the trained network as given, not as a draw. Of the variance between networks,
+            only that of the mean of the controls, s²/k, then remains.
 
     Returns:
-        Difference, low, high. The ends are NaN with fewer than two controls or prompts.
+        The difference and the two ends of its interval. The ends are NaN with fewer than two controls or two
+            prompts.
     """
     flat, shape = flattened(trained)
     controls_array = np.asarray(controls, dtype=np.float64).reshape(len(controls), *flat.shape)
@@ -88,8 +89,8 @@ def with_variance(
 ) -> Interval:
     """Compute the mean with its interval, and add an independent variance with `free` degrees of freedom.
 
-    Each end's distance from the mean, divided by Student's quantile, is the standard error on its side,
-    so asymmetric intervals stay asymmetric. Without added variance the interval does not change.
+    Each end's distance from the mean, divided by Student's quantile, is the standard error on its side, so
+    asymmetric intervals stay asymmetric. If the added variance is 0, the interval does not change.
     """
     value, low, high = mean(values, level=level, bounds=bounds, smooth=smooth)
     n = (~np.isnan(values)).sum(0)

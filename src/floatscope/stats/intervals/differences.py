@@ -1,4 +1,4 @@
-"""Intervals of differences: paired, over the same examples, and between two independent samples."""
+"""Intervals of differences: between paired values of the same examples, and between independent samples."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -55,8 +55,8 @@ def independent(
 ) -> Interval:
     """Compute mean a − mean b of two independent samples, such as the examples of two domains.
 
-    The interval is computed from the intervals of both means (`recovered`); NaN if either has none.
-    `bounds` is the range of a and of b.
+    The function `recovered` computes the interval from the intervals of both means. The ends are NaN if one
+    of the means has no interval. `bounds` is the range of a and of b.
     """
     first, second = (mean(x, level=level, bounds=bounds, smooth=smooth) for x in (a, b))
     value, low, high = recovered(first, second)
@@ -69,8 +69,8 @@ def independent(
 def recovered(a: Interval, b: Interval, correlation: Cells | float = 0.0) -> Interval:
     """Compute the interval of a − b from both intervals, by recovering variances from their ends.
 
-    MOVER, Zou and Donner (Stat. Med. 27, 2008): each end's distance from the value is the standard error
-    on that side, so asymmetric intervals stay asymmetric.
+    The method is MOVER, Zou and Donner (Stat. Med. 27, 2008). The distance of each end from the value takes
+    the place of the standard error on its side, so asymmetric intervals stay asymmetric.
     """
 
     def joined(x: Any, y: Any) -> Any:

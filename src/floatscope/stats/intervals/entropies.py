@@ -1,8 +1,8 @@
 """Intervals of entropies: how widely positions, or any labels, are spread over a number of bins.
 
-The estimated quantity is the entropy of the examples' distribution divided by ln(bins): 0 is one bin, 1 is
-uniform. The plain entropy of few examples is too small and ignores bins that the sample missed; both are
-corrected here.
+The estimated quantity is the entropy of the examples' distribution divided by ln(bins): 0 if all examples are
+in one bin, 1 if they are spread uniformly. The plain entropy of few examples is too small and ignores bins
+without any example of the sample. This module corrects both errors.
 """
 
 from dataclasses import dataclass
@@ -24,13 +24,12 @@ def entropy(
     Labels are 0 … bins − 1, or −1 for absent. With `average`, the result is one number, the mean over all
     cells; the jackknife leaves an example out of all cells at once, which accounts for their dependence.
 
-    The estimate adds (occupied bins − 1) / 2n to the plain entropy (Miller 1955). Its standard error
-    combines the jackknife's, which is 0 if all bins are equally full, with the standard error in
-    that case, where 2n(ln bins − plain entropy) is χ² with bins − 1 degrees of freedom. The ends use
-    Student's quantile.
-    The upper end also allows for missed bins: bins without any of the n examples can still have a share of 1
-    − ((1 − level)/2)^(1/n). The last two terms are not part of the published method, whose interval has
-    zero width if all examples share a bin. Terms are combined as the root of the sum of squares.
+    The estimate adds (occupied bins − 1) / 2n to the plain entropy (Miller 1955). Its standard error combines
+    the jackknife's, which is 0 if all bins are equally full, with the standard error in that case, where
+    2n(ln bins − plain entropy) is χ² with bins − 1 degrees of freedom. The ends use Student's quantile. The
+    upper end also allows for missed bins: together, the bins without any of the n examples can still have a
+    share of 1 − ((1 − level)/2)^(1/n). The last two terms are not part of the published method, whose
+    interval has zero width if all examples share a bin. Terms are combined as the root of the sum of squares.
     """
     parts = _parts(labels, bins, level)
     return _interval(parts.averaged() if average else parts, level)
@@ -46,8 +45,8 @@ def entropy_difference(
 ) -> Interval:
     """Compute the entropy of a minus the entropy of b over the same examples, with its interval.
 
-    The interval combines both intervals, with the correlation of the leave-one-out influences.
-    `a` and `b` may have different cells if they are averaged.
+    The interval combines the intervals of both entropies, with the correlation of the leave-one-out
+    influences. `a` and `b` may have different cells if they are averaged.
     """
     if len(a) != len(b):
         raise UsageError(

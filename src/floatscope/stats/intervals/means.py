@@ -1,6 +1,7 @@
-"""Intervals of means over examples, cell by cell, chosen by the kind of values.
+"""Intervals of means over examples, cell by cell, with a method chosen by the kind of values.
 
-The formulas are in shares.py (shares), student.py (t and skewness) and betting.py (bets).
+The formulas are in shares.py (shares), student.py (Student's t and skewness) and betting.py (betting
+intervals).
 """
 
 from collections.abc import Sequence
@@ -91,10 +92,10 @@ def hierarchical(
 ) -> Interval:
     """Compute the mean over nested levels, such as the training seed and the template of every example.
 
-    `levels` are ordered from the outermost inwards, each with an id per example. Means are computed from
-    the innermost level outwards, so a unit counts once for any number of examples. The interval is over the
-    units of the outermost level, with Student's quantile for their number. Inner levels need no extra term,
-    because their variation is part of the variation between the outer means.
+    `levels` are ordered from the outermost inwards, each with an id per example. Means are computed from the
+    innermost level outwards, so a unit counts once for any number of examples. The interval is over the units
+    of the outermost level, with Student's quantile for their number. The inner levels need no additional
+    term, because their variation is part of the variation between the outer means.
     """
     means = cluster_means(values, levels)
     return mean(means, level=level, bounds=bounds, smooth=smooth)
@@ -128,8 +129,9 @@ def cluster_means(
 def _bet(flat: Flat, low: Cells, high: Cells, bounds: Bounds, level: float, smooth: bool) -> None:
     """Replace Student's ends by those of a betting interval if values are bunched.
 
-    For other values each end is the nearer of the two. This costs almost no coverage, because the betting
-    interval misses the true mean far less often than its level allows.
+    For other values, each end is the nearer one of Student's end and the betting interval's end. This choice
+    reduces the coverage very little, because the betting interval misses the true mean far less often than
+    its level allows.
     """
     extent = bounds[1] - bounds[0]
     band = max(min(_BAND * extent, _MOST_BAND), _LEAST_BAND * extent)

@@ -12,8 +12,9 @@ from ...errors import UsageError
 def pair(*ids: Sequence[str]) -> tuple[list[str], list[Int[np.ndarray, " pairs"]]]:
     """Return the ids that occur in all lists, in the first list's order, and their indices in each list.
 
-    Duplicate ids, which are ambiguous, raise an error, and so does the absence of any common id. Ids missing
-    in some list are dropped; compare the number of pairs with the lengths to detect this.
+    Duplicate ids, which are ambiguous, raise an error, and so does the absence of any common id. Ids that are
+    missing in one of the lists are dropped. To detect dropped ids, compare the number of pairs with the
+    lengths of the lists.
     """
     places = []
     for number, names in enumerate(ids, 1):

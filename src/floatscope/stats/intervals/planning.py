@@ -27,9 +27,9 @@ class Sample:
 def needed(sample: Sample, target: float, *, power: float = 0.8) -> int | None:
     """Find the smallest number of examples at which the interval excludes `target` with the given power.
 
-    Examples are drawn with replacement from the sample, as if it were the population, and the same
-    interval is computed from each of 200 draws. The seed is fixed, so the same sample gives the same
-    number. None if more than 10,000 examples would be needed, or if the sample has fewer than two.
+    Examples are drawn with replacement from the sample, as if it were the population, and the same interval
+    is computed from each of 200 draws. The seed is fixed, so the same sample gives the same number. The
+    result is None if more than 10,000 examples would be needed, or if the sample has fewer than two examples.
     """
     values = np.asarray(sample.values, float)
     values = values[~np.isnan(values).reshape(len(values), -1).any(1)]

@@ -1,11 +1,11 @@
 """Mean over units that differ, such as models or training runs, each measured with its own error.
 
-This is a random-effects model: unit i has a true value drawn around the mean with standard deviation τ, and
-is measured with standard error s_i. τ² is estimated by restricted maximum likelihood (Viechtbauer, J. Educ.
-Behav. Stat. 30, 2005). The interval is Hartung and Knapp's (Statist. Med. 20, 2001): Student's quantile for
-the number of units less one, and the observed scatter of the units around their mean. If that scatter is
-smaller than the units' errors allow, the errors are used (Röver, Knapp and Friede, BMC Med. Res. Methodol.
-15, 2015).
+The model is a random-effects model: unit i has a true value drawn around the mean with standard deviation τ,
+and is measured with standard error s_i. τ² is estimated by restricted maximum likelihood (Viechtbauer, J.
+Educ. Behav. Stat. 30, 2005). The interval is that of Hartung and Knapp (Statist. Med. 20, 2001), computed
+from Student's quantile, with the number of units minus one as degrees of freedom, and the observed scatter of
+the units around their mean. If this scatter is smaller than the errors of the units allow, the errors are
+used instead (Röver, Knapp and Friede, BMC Med. Res. Methodol. 15, 2015).
 """
 
 from dataclasses import dataclass
@@ -45,9 +45,10 @@ def random_effects_mean(
 
     Args:
         values: one estimate per unit.
-        errors: its standard error, greater than zero.
+        errors: the standard error of each estimate, greater than zero.
         level: nominal coverage of the interval.
-        bounds: range of the quantity. Ends are clipped to it, but never past the mean.
+        bounds: range of the quantity. The ends of the interval are clipped to this range, but never past the
+            mean.
     """
     values, errors = np.asarray(values, np.float64), np.asarray(errors, np.float64)
     usable = np.isfinite(values).all() and np.isfinite(errors).all() and (errors > 0).all()

@@ -11,10 +11,10 @@ def ratio(
 ) -> Interval:
     """Compute mean a / mean b over paired examples, with its interval; incomplete pairs are dropped.
 
-    The interval is computed for logarithms, where a ratio is a difference: the jackknife of
-    ln(mean a / mean b) gives its standard error and skewness, and the ends are transformed back. The ends
-    are NaN if a mean is not above 0, or would not be without some single example. Such a ratio is
-    unbounded; use `difference` instead.
+    The interval is computed for logarithms, where a ratio is a difference: the jackknife of ln(mean a / mean
+    b) gives its standard error and skewness, and the ends are transformed back. The ends are NaN if a mean is
+    not above 0, or if it would not be above 0 without one of the examples. Such a ratio is unbounded; use
+    `difference` instead.
     """
     first, second, shape = flatten_pair(a, b)
     absent = np.isnan(first) | np.isnan(second)

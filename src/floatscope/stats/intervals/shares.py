@@ -1,7 +1,8 @@
 """Intervals of shares, and of differences between paired shares.
 
-The number of successes need not be whole. Of all variables between 0 and 1 with a given mean, the one that
-is always 0 or 1 has the largest variance, so its interval is wide enough for any other.
+The number of successes need not be an integer. Of all variables between 0 and 1 with a given mean, the
+variable that is always 0 or 1 has the largest variance, so its interval is wide enough for any other
+variable.
 """
 
 from typing import Any
@@ -20,7 +21,7 @@ def share(successes: Counts, n: Counts, *, level: float = 0.95) -> tuple[Cells, 
 
     Wilson's interval is narrower for shares near ½, but undercovers near 0 and 1, where shares of attention
     and of correct answers lie: at a nominal 95 % it covers a share of 0.98 in 85 % of samples of 8, and a
-    share of 0.95 in 92.5 % of samples of 20. NaN for n = 0.
+    share of 0.95 in 92.5 % of samples of 20. The result is NaN for n = 0.
     """
     (k, n), shape = _broadcast(successes, n)
     tail = (1 - level) / 2
@@ -48,9 +49,10 @@ def paired_shares(
     """Compute the difference of paired shares, with Tango's score interval (Stat. Med. 17, 1998).
 
     The value is (only_first − only_second) / n. `only_first` counts the pairs in which only the first value
-    is 1, `only_second` the pairs in which only the second is, and n all pairs. Tango uses a normal
-    quantile. Here the quantile is Student's with n − 1 degrees of freedom, because with the normal quantile
-    the coverage of 40 pairs, a fifth of them discordant to one side, is 92.8 % instead of 95 %.
+    is 1, `only_second` counts the pairs in which only the second value is 1, and n counts all pairs. Tango
+    uses a normal quantile. Here the quantile is Student's with n − 1 degrees of freedom, because with the
+    normal quantile the coverage of 40 pairs, a fifth of them discordant to one side, is 92.8 % instead of
+    95 %.
     """
     (b, c, n), shape = _broadcast(only_first, only_second, n)
     several = n > 1

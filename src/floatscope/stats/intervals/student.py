@@ -27,11 +27,11 @@ def skewed(
     """Return the ends of Student's interval, corrected for skewness and never narrower than uncorrected.
 
     Hall (J. R. Statist. Soc. B 54, 1992): with t = (estimate − truth) / error and γ the skewness of the
-    estimate, t + γt²/3 + γ²t³/27 + γ/6 has no skewness to first order and is monotone, so its limits can
-    be transformed back into limits of t. The publication uses normal or bootstrap quantiles. Here the
-    quantiles are Student's, and each end is the wider of the corrected and the uncorrected one. Coverage is
-    better than that of a studentised bootstrap (lognormal, n = 8: 93.7 % against 89.4 %), without random
-    draws.
+    estimate, t + γt²/3 + γ²t³/27 + γ/6 has no skewness to first order and is monotone, so its limits can be
+    transformed back into limits of t. The publication uses normal or bootstrap quantiles. Here the quantiles
+    are Student's, and each end is the outer one of the corrected end and the uncorrected end. The coverage is
+    better than that of a studentised bootstrap (lognormal, n = 8: 93.7 % against 89.4 %), and no random draws
+    are needed.
     """
     quantile = scipy.special.stdtrit(np.maximum(free, 1), (1 + level) / 2)
     low = value - np.maximum(_untransformed(quantile, skewness), quantile) * error

@@ -1,7 +1,7 @@
 """Floatscope: an instrument for attention in masked diffusion language models.
 
-This module contains only the public names. They are imported when first used, so `floatscope --help` and
-reading a saved trace do not wait for torch. Measures, samplers and interventions are in namespaces, such
+This module contains only the public names. Each name is imported when it is first used, so
+`floatscope --help` and the reading of a saved trace do not import torch. Measures, samplers and interventions are in namespaces, such
 as `floatscope.measures`.
 """
 

@@ -1,7 +1,7 @@
-"""Public names of a package, listed once and imported when first used.
+"""Import the public names of a package when they are first used.
 
-A package lists its names as ordinary imports under `if TYPE_CHECKING:` in its `__init__`. Type checkers
-and `lazily` read the same list. (Scientific Python's SPEC 1 uses stub files for this.)
+A package lists its names as ordinary imports under `if TYPE_CHECKING:` in its `__init__`. Type
+checkers and `lazily` read this list. (Scientific Python's SPEC 1 uses stub files for this.)
 """
 
 import ast

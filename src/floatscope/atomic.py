@@ -1,9 +1,10 @@
-"""Write files and directories atomically: under a temporary name beside the target, then renamed.
+"""Write files and directories atomically: write under a temporary name beside the target, then rename.
 
-A name that ends in `.partial` is never read. A directory is locked while it is written. The kernel
-releases the lock when its holder ends, so leftovers of a killed writer can be distinguished from
-directories in use, and the next writer removes them. Leftover files are removed by the process that holds
-the lock of their run. Windows has no locks for directories, so leftovers are kept.
+Temporary names end in `.partial` and are never read. A temporary directory is locked while it is written.
+The kernel releases the lock when the writing process ends, so a directory that a killed process left
+behind can be distinguished from a directory in use, and the next writer removes it. Temporary files that
+were left behind are removed by the process that holds the lock of their run. Windows has no locks for
+directories, so temporary directories that were left behind are kept there.
 """
 
 import errno

@@ -1,10 +1,10 @@
 """Start child processes, exchange messages with them, and end them.
 
-`ChildProcess` runs a function in another process and exchanges messages with it in threads. `LineProcess`
-runs a module that answers each line with a line. Neither imports anything from the working directory:
-`python -m`, `python -c` and multiprocessing put that directory first on the module search path, and a
-downloaded checkpoint or run may contain a `selectors.py`. With PYTHONSAFEPATH set, the interpreter leaves
-the working directory out.
+`ChildProcess` runs a function in another process; threads of this process exchange messages with it.
+`LineProcess` runs a module that answers each input line with one output line. The child processes import
+nothing from the working directory. By default `python -m`, `python -c` and multiprocessing put that
+directory first on the module search path, and a downloaded checkpoint or run may contain a file such as
+`selectors.py`. With PYTHONSAFEPATH set, the interpreter does not put it there.
 """
 
 import os

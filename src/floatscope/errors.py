@@ -1,7 +1,7 @@
 """Errors that state a problem and its remedy.
 
-Every error that a user can cause is a FloatscopeError. The command line prints its text without a
-traceback and exits with the class's exit code. Any other exception that escapes is a bug in Floatscope.
+Every error that a user can cause is a FloatscopeError. The command line prints the error's
+text without a traceback and exits with the exit code of the error's class. Any other exception that escapes is a bug in Floatscope.
 """
 
 from collections.abc import Callable, Iterable, Iterator

@@ -1,7 +1,7 @@
 """The glossary: definitions of the terms that pages, figures and documentation use.
 
-`glossary.json` holds the data. The report and the live page show definitions as tooltips;
-`docs/reference/glossary.md` is generated from the same file.
+`glossary.json` contains the definitions. The report and the live page show them as tooltips;
+`docs/reference/glossary.md` is generated from `glossary.json`.
 """
 
 import json

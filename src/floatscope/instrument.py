@@ -1,4 +1,4 @@
-"""The public Model: a loaded and checked checkpoint that decodes and traces."""
+"""The public Model, which decodes prompts and records traces, and `load`, which makes it."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields

@@ -1,7 +1,7 @@
 """Registries of measures, samplers, interventions, families and studies, by name.
 
-Each kind has one Registry, an attribute of its base class. The library of a kind lists its names, which
-are imported when they are used; `register` adds a user's object. User code comes from a module that the
+Each kind of object has one Registry, an attribute of the kind's base class. The library of a kind lists
+the names of its objects, which are imported when they are used; `register` adds a user's object. User code comes from a module that the
 user names (`load_plugin`) or from an installed package with the entry point group `floatscope`, never
 from a checkpoint, a trace or a run directory.
 """

@@ -1,7 +1,7 @@
-"""The statistics that a trace can keep: one table for recorder, store, `keep=` and documentation.
+"""The table of statistics that a trace can keep, used by recorder, store, `keep=` and documentation.
 
-A statistic is a row of STATISTICS: its name in `keep=` and the arrays that it adds to a trace.
-`fs.register(Statistic(...))` adds a row with its own function. This module does not import torch, so
+A row of STATISTICS describes one statistic: its name in `keep=` and the arrays that it adds to a trace.
+`fs.register(Statistic(...))` adds a row with a user's function. This module does not import torch, so
 traces can be read without it.
 """
 

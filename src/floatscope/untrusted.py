@@ -1,9 +1,9 @@
 """Read untrusted files: regular files only, with limits on size, depth and types.
 
-A run, a trace, an adapter or a checkpoint may come from a stranger. All of its JSON files are read by
-this module: a FIFO or a device is refused without blocking, files are read up to a limit, and their
-contents are checked before use. Every fault raises Unreadable; the caller turns it into its own error
-with the path in front.
+A run, a trace, an adapter or a checkpoint may come from a stranger. All JSON files of these directories
+are read by this module: a FIFO or a device is refused without blocking, files are read up to a size limit,
+and the contents are checked before use. Every fault raises Unreadable; the caller converts Unreadable to
+an error of the caller's kind, with the path in front.
 """
 
 import errno

@@ -1,4 +1,4 @@
-"""The decoding loop of causal models: continue a text with a KV cache, one generated token per step."""
+"""The decoding loop of causal models: continue each text with a KV cache, one token per step."""
 
 from collections.abc import Sequence
 from contextlib import closing

@@ -2,8 +2,8 @@
 
 The forward of the prompt is launched with a growing cache. On a GPU that cache is then replaced by a
 cache of fixed size, so that all later forwards have the same shape. These forwards are recorded and
-replayed (`replay.py`), or launched with the same kernels if recording is impossible or takes longer; the
-results are the same. On a CPU, and if a cache of fixed size cannot be used, every forward is launched
+replayed (`replay.py`), or launched with the same kernels if recording is impossible or saves no time;
+launched and replayed forwards give the same results. On a CPU, and if a cache of fixed size cannot be used, every forward is launched
 with the growing cache.
 """
 

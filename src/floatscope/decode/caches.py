@@ -1,4 +1,4 @@
-"""Choose the cache of a decoding, and check it against model, sampler and interventions."""
+"""Choose the cache of a decoding, and check that model, sampler and interventions allow it."""
 
 from ..errors import UsageError
 from ..models import Model

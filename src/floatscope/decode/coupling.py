@@ -1,8 +1,8 @@
-"""Coupling: how much the positions being decided attend to each other, measured during a forward.
+"""Measure coupling, the attention of the positions being decided to each other, during a forward.
 
-Coupling is a handler at the attention hook and does not change the forward. In each requested layer it
-recomputes the attention of the rows that predict the window, and stores their attention to the window:
-O(window × keys) work, without the full matrix.
+The class Coupling is a handler at the attention hook and does not change the forward. In each requested
+layer it recomputes the attention of the rows that predict the window, and adds up their attention to the
+window. This takes O(window × keys) time and does not compute the full attention matrix.
 """
 
 from collections.abc import Iterator

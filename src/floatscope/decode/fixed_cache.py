@@ -1,9 +1,10 @@
 """A KV cache of fixed size: keys and values are written into their columns and keep their addresses.
 
-A growing cache changes its shape and addresses at every step, so its forwards cannot be replayed. With
-this cache a forward sees all columns, and a mask hides the empty ones. Attention with that mask runs in
-other kernels than attention over a growing cache, so the last bits of the logits differ between the two
-caches. The logits do not depend on whether a forward is launched or replayed, traced or not.
+The shape and the addresses of a growing cache change at every step, so forwards with a growing cache
+cannot be replayed. With the cache of fixed size a forward reads all columns, and a mask hides the empty
+columns. Attention with that mask runs in other kernels than attention over a growing cache, so the last
+bits of the logits differ between the two caches. The logits are the same whether a forward is launched or
+replayed, and whether or not it is traced.
 """
 
 import torch

@@ -1,9 +1,10 @@
-"""The log-likelihood of a given text after a context, in nats.
+"""Compute the log-likelihood of a given text after a context, in nats.
 
-The log-likelihood is exact for a causal model. A diffusion model has no likelihood in closed form; its
-value is the lower bound of LLaDA's evaluation (2502.09992, algorithm 3), which `bound` defines. The bound
-is computed over all masks if there are few, and estimated from a sample otherwise. Interventions in force
-apply. Contexts and targets are token ids; `floatscope.harness` has tasks in text.
+The log-likelihood is exact for a causal model. A diffusion model has no likelihood in closed form; for
+such a model the result is the lower bound of LLaDA's evaluation (2502.09992, algorithm 3), which `bound`
+defines. The bound is computed over all masks of a short target, and estimated from a sample of masks for a
+longer target. Interventions in force change the forwards. Contexts and targets are token ids;
+`floatscope.harness` evaluates tasks in text.
 """
 
 import math

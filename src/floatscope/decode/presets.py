@@ -1,4 +1,4 @@
-"""Find samplers by name: a model's default sampler, the compared presets, and samplers typed as text.
+"""Find samplers: a model's default sampler, the presets that are compared, and samplers typed as text.
 
 A sampler's module is imported only when the sampler is created, so a report can list names without torch.
 """

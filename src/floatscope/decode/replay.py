@@ -1,10 +1,10 @@
-"""Decide which forwards of a decoding are launched, and which are replayed from a recorded graph.
+"""Launch each forward of a decoding, or replay it from a recorded graph if that saves time.
 
 On a GPU, Python takes longer to launch a short forward than the GPU takes to run it, and a decoding
-repeats the same shapes step after step. The first forward of a kind is launched as usual, which also
-compiles its kernels. If enough forwards of this kind follow, the second is recorded, and later ones are
-replayed. A forward that cannot be recorded is launched, with one notice per reason. The results are the
-same.
+repeats the same shapes step after step. The first forward of a kind is launched, which also compiles
+its kernels. If recording saves time for the number of forwards of this kind that follow, the second
+forward is recorded and later forwards are replayed. A forward that cannot be recorded is launched, and
+each reason is reported once. Launched and replayed forwards give the same results.
 """
 
 import warnings

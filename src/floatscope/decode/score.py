@@ -1,6 +1,7 @@
 """Score targets in one forward: compute the logits at the targets' positions, and ln p of their tokens.
 
-The caller chooses the masks. Nothing is decoded. Interventions in force apply.
+The caller chooses which positions are masked. No token is decoded. Interventions in force change the
+forward.
 """
 
 from collections.abc import Sequence

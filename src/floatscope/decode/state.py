@@ -1,4 +1,4 @@
-"""The state of a batch before a forward, base classes that watch or edit it, and checks. No model is run."""
+"""The state of a batch before a forward, and base classes of observers and edits. No model is run."""
 
 from collections.abc import Hashable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext

@@ -1,6 +1,6 @@
-"""Align the positions of two runs: by position, or by region, span by span. This module patches nothing.
+"""Map positions of one run to positions of another run: by number, or by region and span.
 
-Positions in the answers always correspond one to one.
+Only prompts are aligned here; position i of one answer always corresponds to position i of the other.
 """
 
 from itertools import groupby

@@ -1,9 +1,9 @@
-"""The base of interventions: settings that can be put in force on a model and removed again.
+"""Base classes of interventions: settings that can be put in force on a model and removed again.
 
-Every `with` block creates an `ActiveIntervention`, which changes the model. The decoding loop notifies it
-of each step, and it handles every attention call at the attention hook. Several interventions can be in
-force. The first one listed in Combined acts first: it sees the call before the others and the output
-after them.
+Each `with` block creates an `ActiveIntervention`, which changes the model while the block runs. The
+decoding loop notifies the ActiveIntervention of each step, and the attention hook passes it every
+attention call. Several interventions can be in force together. The intervention listed first in Combined
+acts first: it sees the call before the other interventions and the output after them.
 """
 
 from collections.abc import Hashable, Iterator

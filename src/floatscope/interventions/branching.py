@@ -1,8 +1,8 @@
-"""Run many head ablations of one text, each branching off the clean forward at its first ablated layer.
+"""Run many head ablations of one text, each starting from the clean forward at its first ablated layer.
 
-Below its lowest ablated layer an ablated forward equals the clean forward, which runs once and stores the
-inputs of the layers at which ablations begin. An ablation therefore costs half a forward on average, and
-several ablations share a batch. Nothing is decoded.
+Below the first ablated layer an ablated forward equals the clean forward. The clean forward runs once and
+stores the inputs of the layers at which ablations begin. An ablation therefore takes half a forward on
+average. Several ablations run in one batch. No token is decoded.
 """
 
 from collections import Counter

@@ -1,8 +1,8 @@
 """Choose control keys to hide instead of the picked keys, matched in number, position, or attention.
 
-Pure functions of tensors. The draws depend only on the prompt and the seed, not on step or layer. If two
-layers pick the same key, the control replaces it by the same key in both, so a control is as stable over
-layers as the anchors.
+All functions are pure functions of tensors. The draws depend only on the prompt and the seed, not on the
+step or the layer. If a key is picked in two layers, the control replaces it by the same key in both
+layers, so the control's keys vary over layers only as much as the anchors do.
 """
 
 import torch

@@ -1,10 +1,10 @@
-"""Record head outputs of other runs, as means or rows, which AblateHeads inserts.
+"""Record head outputs of other runs, as means or row by row, for AblateHeads to insert.
 
 ```python
 reference = fs.interventions.HeadMeans.of(model, prompts)
 ```
 
-The outputs are stored by layer and head, on the model's device and in its dtype.
+The outputs are stored by layer and head, on the model's device and in the model's dtype.
 """
 
 import hashlib

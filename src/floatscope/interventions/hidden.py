@@ -1,4 +1,4 @@
-"""Record how much attention a masking hid, as a share of the attention without the mask."""
+"""Record how much attention a masking hid, as a share of the attention without the masking."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field

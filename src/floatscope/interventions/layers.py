@@ -1,7 +1,7 @@
-"""Hooks that change layers: their inputs (the residual stream) or the outputs of their heads.
+"""Change the inputs of layers (the residual stream) or the outputs of their heads.
 
-Module hooks change the residual, and the attention hook changes head outputs. Subclasses define the
-change.
+Module hooks change the residual stream, and the attention hook changes head outputs. Subclasses of
+ActiveLayers define the change.
 """
 
 from collections.abc import Callable, Iterator

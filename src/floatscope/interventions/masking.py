@@ -1,6 +1,6 @@
-"""Base classes of maskings: layers, heads and steps, controls, hiding, and a record of hidden attention.
+"""Base classes of maskings, which hide keys from attention in chosen layers, heads and steps.
 
-Subclasses choose the keys.
+The base classes also choose controls and record the hidden attention. Subclasses choose the keys.
 """
 
 import zlib

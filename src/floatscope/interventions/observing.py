@@ -1,7 +1,7 @@
 """Observe every layer of a model's runs, to record references and activations.
 
-Observers change nothing. Prompts run one at a time, so that a prompt's record never depends on other
-prompts.
+Observers do not change the model. Prompts run one at a time, so that the record of a prompt never depends
+on other prompts.
 """
 
 from collections.abc import Iterator, Sequence

@@ -1,7 +1,7 @@
 """Base classes of interventions that overrule the decision of a step.
 
-The forwards are not changed: the model continues from another canvas. The decision of a step is overruled
-after its forward, so the next step is the first to see the change.
+An overruling changes the canvas and does not change the forwards. The canvas is changed after the step's
+forward, so the forward of the next step is the first that sees the change.
 """
 
 from collections.abc import Sequence

@@ -1,13 +1,13 @@
-"""PatchSource: activations of a run, recorded by step and layer for Patch.
+"""PatchSource: activations of a run, recorded by step and layer, which Patch inserts into another run.
 
 ```python
 clean = fs.interventions.PatchSource.of(model, prompt, sampler)
 ```
 
-"residual" is the input of each layer. "head" is each head's output, before heads are mixed. "attention"
-is stored as queries and keys, from which the weights are computed; for S positions this takes O(S) memory
-instead of O(S²). Rows are those of the step's forward, which with a KV cache are the new rows. Tensors
-stay on the model's device.
+The kind "residual" is the input of each layer. The kind "head" is the output of each head, before the
+output projection. For the kind "attention", queries and keys are recorded and the weights are computed
+from them; for S positions this takes O(S) memory instead of O(S²). The recorded rows are those of the
+step's forward, which with a KV cache are the new rows. Tensors stay on the model's device.
 """
 
 import hashlib

@@ -1,6 +1,6 @@
 """Base classes of maskings that choose their keys by region, class or position, with controls.
 
-Subclasses define how the keys are changed. Maskings in `mask_columns` choose keys by attention instead.
+Subclasses define how the keys are changed. MaskColumns chooses keys by attention instead.
 """
 
 from dataclasses import dataclass

@@ -1,10 +1,10 @@
 """The attention hook: the only place where Floatscope's code runs inside a network's forward.
 
-Floatscope registers an attention function with transformers. It receives every layer's q, k and v after
-RoPE, norms and cache, and passes them to the handlers attached to that network, outermost first, and then
-to transformers' own SDPA function. Without handlers, a network computes exactly what it computes without
+Floatscope registers an attention function with transformers. The function receives every layer's q, k and
+v after RoPE, norms and cache. It passes them to the handlers attached to the network, outermost handler
+first, and then to transformers' own SDPA function. Without handlers, a network computes exactly what it computes without
 Floatscope. A handler may change the call (an intervention) or read it (a capture). This module itself
-neither measures nor edits anything.
+neither measures nor changes attention.
 """
 
 import threading

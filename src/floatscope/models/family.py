@@ -1,7 +1,7 @@
 """A family: the description of an architecture that turns its checkpoints into a transformers network.
 
 A new family is one file that defines a Family, and one line in `families/__init__.py`. This module runs
-no model and no code from a checkpoint.
+no model, and no code from a checkpoint.
 """
 
 from collections.abc import Callable

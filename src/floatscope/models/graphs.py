@@ -1,9 +1,9 @@
-"""Record forwards as CUDA graphs and replay them: the same kernels, without Python between them.
+"""Record forwards as CUDA graphs and replay them, which runs the same kernels without running Python.
 
-A graph is a list of kernels and addresses. What changes from step to step is copied into buffers that the
-graph reads. What does not change (shapes, observers, interventions) is part of the graph's key. This
-module has the graph and the store of a network's graphs; `decode/replay.py` decides when to record. The
-module does not depend on what a forward computes.
+A graph is a list of kernels and addresses. Tensors that change from step to step are copied into buffers
+that the graph reads. Properties that stay the same (shapes, observers, interventions) are part of the
+graph's key. This module contains the graph and the store of a network's graphs; `decode/replay.py` decides
+which forwards are recorded. The module does not depend on what a forward computes.
 """
 
 import ctypes

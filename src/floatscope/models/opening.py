@@ -1,7 +1,7 @@
 """Read a network from a path: its family, its weights, its tokenizer.
 
 Every tensor must be loaded: missing, extra and mis-shaped tensors are errors, never warnings. `loading`
-determines how the network is used (direction, mask, dtype).
+determines the network's direction, mask and dtype.
 """
 
 import re

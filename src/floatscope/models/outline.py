@@ -1,7 +1,8 @@
 """A model without its weights: the facts in config.json, floatscope.json and the tokenizer.
 
-This is enough to refuse a sampler, a setting or a prompt that cannot work, before a worker starts or
-weights are read. `loading` determines the same facts with the same functions, so the two cannot differ.
+These facts suffice to refuse a sampler, a setting or a prompt that cannot work, before a worker starts or
+weights are read. `loading` determines the facts with the same functions, so they cannot differ from those
+of the loaded model.
 """
 
 from dataclasses import replace

@@ -1,12 +1,12 @@
-"""Untrained networks as sharp as a trained one: each head's queries are scaled to match its entropy.
+"""Scale the queries of an untrained network so that each head has the entropy of the trained head.
 
-A network with permuted weights keeps its norms and loses what it learned. Its attention is nearly
-uniform, so any network with sharp attention seems to have learned something in comparison. Here the
-queries of every head are multiplied by a factor, chosen so that the head's mean entropy over some rows of
-some texts equals that of the trained head. The rows should be those that are measured: a head that is as
-sharp as the trained head over all rows may be flatter on masked rows. Layers are matched in order, each
-on the output of the matched layers below. Scaling queries works in every family, even if queries are
-normalised first.
+A network with permuted weights keeps its norms and loses everything learned. Its attention is nearly
+uniform, so any network with sharp attention seems to have learned something in comparison. This module
+multiplies the queries of every head by a factor, chosen so that the head's mean attention entropy over
+given rows of given texts equals that of the trained head. The given rows should be the rows that are
+measured later: a head that is as sharp as the trained head over all rows may be less sharp on masked rows.
+Layers are matched in order, and each layer is matched on the output of the matched layers below it.
+Scaling queries works in every family, even if the network normalises its queries.
 """
 
 from collections.abc import Hashable, Iterator

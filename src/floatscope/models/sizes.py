@@ -1,8 +1,8 @@
-"""Check the sizes in a network's config before anything is built or allocated.
+"""Check the sizes in a network's config before the network is built or memory is allocated.
 
-The numbers must be whole and consistent, and the files must contain about as many weights as the network
-would have, so that a false config cannot cause a large allocation. Loading checks the tensors' names and
-shapes.
+The sizes must be whole numbers that agree with each other, and the files must contain about as many
+weights as the network would have, so that a false config cannot cause a large allocation. The names and
+shapes of the tensors are checked when the weights are loaded.
 """
 
 import math

@@ -1,8 +1,8 @@
-"""A model specified as text: "ours=./dir,family=Llama,direction=bidirectional,mask_id=4".
+"""Parse a model specified as text: "ours=./dir,family=Llama,direction=bidirectional,mask_id=4".
 
-The text has an optional name and the location, then settings of `load`. The same text works in Python, on
-the command line, in a file and in a run; a table has the same fields. It is parsed without loading
-anything, so errors are reported before a worker starts.
+The text, called a model spec, has an optional name, the model's location, and settings of `load`. The same text works in
+Python, on the command line, in a file and in a run; a TOML table of a model has the same fields. The spec
+is parsed without loading a model, so errors are reported before a worker starts.
 """
 
 import re

@@ -1,7 +1,7 @@
 """The families' published formats (config.json and key names), for writing tiny random checkpoints.
 
-`tiny` draws the weights and writes the files. Sizes are those of a Shape; everything else is as in the
-published files, including fields that Floatscope does not read.
+`tiny` draws the weights and writes the files. The sizes are those of a Shape; all other fields are as in
+the published files, including fields that Floatscope does not read.
 """
 
 from collections.abc import Callable, Iterator

@@ -1,4 +1,4 @@
-"""The result of a decoding: the canvas of every step, what changed, and the confidence of proposals."""
+"""The result of a decoding: the canvas, the changes and the confidence of proposals at every step."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field

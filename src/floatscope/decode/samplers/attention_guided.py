@@ -1,4 +1,4 @@
-"""AttentionGuided: a sampler that reveals positions together if they hardly attend to each other."""
+"""AttentionGuided: a sampler that reveals positions together if their attention to each other is low."""
 
 from dataclasses import dataclass
 from typing import ClassVar

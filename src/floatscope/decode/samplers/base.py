@@ -1,8 +1,9 @@
-"""The base of samplers: a dataclass whose fields are its settings and whose rule picks what to reveal.
+"""Base classes of samplers: dataclasses whose fields are the settings and whose rule reveals positions.
 
-Subclasses define `score` (reveal the k highest), or override `select` (reveal by another rule), `revise`
-(remask tokens) or `offered` (restrict the proposals). Blocks, temperature, guidance, seeds, end tokens
-and early stop are handled here and in the loop, for all samplers. Samplers never run a network.
+Subclasses define `score` (the positions with the highest scores are revealed), or override `select` (to
+reveal by another rule), `revise` (to remask tokens) or `offered` (to restrict the proposals). Blocks,
+temperature, guidance, seeds, end tokens and early stop are implemented for all samplers, in this module
+and in the loop. Samplers never run a network.
 """
 
 import math

@@ -1,4 +1,4 @@
-"""EntropyBound: a sampler that reveals positions together while their joint uncertainty is small."""
+"""EntropyBound: a sampler that reveals positions together while the bound on their joint entropy is small."""
 
 import math
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""PositionCalibrated: a sampler that prefers early positions and rare tokens (PC-Sampler, in log space)."""
+"""PositionCalibrated: a sampler that reveals early positions and rare tokens first (PC-Sampler)."""
 
 from dataclasses import dataclass
 from pathlib import Path

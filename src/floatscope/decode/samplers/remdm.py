@@ -1,4 +1,4 @@
-"""ReMDM: a sampler that reveals and remasks positions at random, with the loop of the paper."""
+"""ReMDM: a sampler that reveals and remasks positions at random, with the loop of ReMDM's paper."""
 
 from dataclasses import dataclass
 from typing import ClassVar

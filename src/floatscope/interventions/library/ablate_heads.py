@@ -1,7 +1,7 @@
 """AblateHeads: replace a head's output by zero, by its mean, or by its output in another prompt.
 
-A trace shows the head's attention, which is unchanged; only the head's contribution to the residual
-stream is replaced.
+The intervention replaces the head's contribution to the residual stream and does not change the head's
+attention weights, which a trace shows.
 """
 
 from collections.abc import Hashable

@@ -1,6 +1,6 @@
 """BoostDynamics: raise the attention of keys whose received attention grows from layer to layer (PAD).
 
-A training-free method after 2602.15556, which adds a bias to the attention scores.
+The method of arXiv 2602.15556, which adds a bias to the attention scores and needs no training.
 """
 
 from dataclasses import dataclass, replace

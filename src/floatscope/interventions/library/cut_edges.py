@@ -1,7 +1,7 @@
 """CutEdges: hide some keys from some rows, to find the edges that the answer depends on.
 
-Attention knock-out as in Geva et al. (2304.14767); both ends of an edge are chosen by region, class or
-position.
+The intervention is attention knock-out as in Geva et al. (2304.14767). The row and the key of an edge are
+chosen by region, class or position.
 """
 
 from dataclasses import dataclass, replace

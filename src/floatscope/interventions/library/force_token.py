@@ -1,4 +1,4 @@
-"""ForceToken: set a position of the answer to a given token at one step, and continue decoding."""
+"""ForceToken: set a position of the answer to a given token after one step, and continue the decoding."""
 
 from dataclasses import dataclass, replace
 

@@ -1,7 +1,8 @@
 """KeepColumns: restrict masked rows to few keys per head, to measure the effect of sparse attention.
 
 Sparse attention and cache eviction for diffusion models keep the strongest keys of an earlier step (SparseD,
-2509.24014; Sparse-dLLM, 2508.02558). Here the same is done by a mask, so that nothing else differs.
+2509.24014; Sparse-dLLM, 2508.02558). This intervention
+hides all other keys with a mask, so that the choice of keys is the only change.
 """
 
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""MaskColumns: hide the anchors, to test whether the model needs them."""
+"""MaskColumns: hide the anchors from attention, to test whether the model needs them."""
 
 from dataclasses import dataclass, replace
 

@@ -1,7 +1,8 @@
 """Patch: insert activations of another run at chosen steps, layers and positions.
 
-Activation patching. The source run is recorded once (`fs.interventions.PatchSource`). The current run
-continues from the inserted values, so a change shows in all later layers, positions and steps.
+This is activation patching. The other run, called the source run, is recorded once
+(`fs.interventions.PatchSource`). The current run continues from the inserted values, so a patch can affect
+later layers, all positions that read the patched position, and later steps.
 """
 
 from dataclasses import dataclass, replace

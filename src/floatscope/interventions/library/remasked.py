@@ -1,4 +1,4 @@
-"""Remasked: turn positions of the answer back into masks at one step, to test what depends on them."""
+"""Remasked: turn answer positions back into masks after one step, to test which tokens depend on them."""
 
 from dataclasses import dataclass, replace
 

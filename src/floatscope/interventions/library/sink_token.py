@@ -1,7 +1,7 @@
 """SinkToken: add a first token that every row sees and that sees only itself (2601.19657).
 
-In the paper the model is trained with this token. Here it is added to a model trained without it, to test
-whether the token attracts attention, and which anchors then receive less.
+In the paper the model is trained with this token. The intervention adds the token to a model trained
+without it, to test whether the token attracts attention and which anchors receive less attention then.
 """
 
 from collections.abc import Hashable

@@ -1,8 +1,8 @@
 """WeakenColumns: remove a given amount of attention from anchors, to measure a dose-response curve.
 
-MaskColumns removes all the attention of a column, which may be 40 % of one model's attention and 4 % of
-another's. With WeakenColumns the dose is the same in both models, and any dose below the anchors'
-attention is met exactly.
+MaskColumns removes all the attention of a column, which may be 40 % of the attention in one model and
+4 % in another model. WeakenColumns removes the same dose in both models, and removes exactly the dose
+unless the anchors have less attention than that.
 """
 
 from dataclasses import dataclass, replace

@@ -1,4 +1,4 @@
-"""Read and write an adapter's directory: its tensors, by module, and their storage format.
+"""Read and write the files of an adapter's directory: its settings and its tensors by module.
 
 Besides PEFT's float tensors, a file may contain a tensor K as int8 with its factor `K.scale`, which takes
 a quarter of the space of float32. (PEFT does not read such a file.)

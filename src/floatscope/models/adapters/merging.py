@@ -2,7 +2,7 @@
 
 A LoRA of rank r with matrices A and B changes a weight W to W + s·B·A, with s = alpha / r (or alpha / √r);
 DoRA also rescales each row. Complete tensors replace the tensors of the base model. The network is in
-float32 or float64 here and is cast afterwards.
+float32 or float64 during the merge and is cast to its dtype afterwards.
 """
 
 import re

@@ -1,7 +1,8 @@
-"""selfcheck.json: a few logits that the merged model must reproduce, written after training.
+"""Read and check selfcheck.json: logits, written after training, that the merged model must reproduce.
 
 The check detects a different base model, token ids of another tokenizer and a wrong merge. It runs in
-float32, before any cast. `attention/selfcheck.py` has all other checks of the network.
+float32, before the network is cast to another dtype. `attention/selfcheck.py` contains all other checks
+of a network.
 """
 
 from collections.abc import Sequence

@@ -1,7 +1,7 @@
-"""transformers' encoders with a masked-LM head, with the interface of its decoders.
+"""Encoders of transformers with a masked-LM head, given the interface of transformers' decoders.
 
-Each class is a transformers class with another `forward` around the same modules: it returns logits of
-the requested rows, without a cache or a causal mask. Attention modules get the attributes `layer_idx` and
+Each class is a transformers class with another `forward` around the same modules: it returns the
+logits of the requested rows and uses no cache and no causal mask. Attention modules get the attributes `layer_idx` and
 `o_proj`. No modules are added, so a checkpoint's keys stay the same.
 """
 

@@ -33,7 +33,7 @@ OnEnd = Callable[[], None]
 
 
 class Child:
-    """Base of functions that run in another process or thread and exchange messages through a pipe.
+    """Base class of ChildProcess and ChildThread, which exchange messages with a function through a pipe.
 
     One thread reads the pipe and another writes to it, so neither a full pipe nor a partial message
     blocks the caller. `on_message` and `on_end` of `start` are called in the reading thread.
@@ -97,10 +97,10 @@ class Child:
 class ChildProcess(Child):
     """A function in its own process, which is killed when this process ends.
 
-    This process is never forked: a forked child of a process that uses threads or a GPU is broken. On Linux
-    without a GPU children are forked from a server that has imported `preload` and runs nothing, so that
-    only the first child waits for imports. Elsewhere each child is a new interpreter. Ctrl-C, which
-    reaches every process of a terminal, is blocked in children.
+    This process is never forked, because a forked child of a process that uses threads or a GPU fails. On
+    Linux without a GPU, children are forked from a server process that has imported `preload` and does
+    nothing else, so only the first child waits for imports. On other systems each child is a new
+    interpreter. Ctrl-C reaches every process of a terminal and is therefore blocked in children.
 
     Args:
         target (callable): function of a module, called in the child as `target(pipe, *arguments)`.
@@ -174,7 +174,7 @@ class ChildThread(Child):
     """A function that runs in a thread of this process. A hung thread cannot be ended.
 
     Args:
-        target (callable): called as `target(pipe, *arguments)`; it closes the pipe when it ends.
+        target (callable): called as `target(pipe, *arguments)`; the function closes the pipe when it ends.
         arguments (tuple): further arguments of the function.
     """
 
@@ -194,8 +194,8 @@ class LineProcess:
     """A module that runs in its own interpreter and answers each input line with one output line.
 
     The interpreter is started for the first line, and again after it has ended. It does not import the
-    main module of this process, and it ends when its input is closed. After a fork, the forked process
-    starts an interpreter of its own.
+    main module of this process, and it ends when its input is closed. If this process is forked, the
+    forked process starts another interpreter.
 
     Args:
         module (str): name of the module, run as `python -m module`.

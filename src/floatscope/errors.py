@@ -1,7 +1,8 @@
 """Errors that state a problem and its remedy.
 
-Every error that a user can cause is a FloatscopeError. The command line prints the error's
-text without a traceback and exits with the exit code of the error's class. Any other exception that escapes is a bug in Floatscope.
+Every error that a user can cause is a FloatscopeError. The command line prints the error's text without a
+traceback and exits with the exit code of the error's class. Any other exception that escapes is a bug in
+Floatscope.
 """
 
 from collections.abc import Callable, Iterable, Iterator

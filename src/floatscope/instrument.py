@@ -47,7 +47,7 @@ class Keywords(DecodeKeywords, TraceKeywords, total=False):
 
 
 class Model(models.Model):
-    """A language model that decodes, traces and reads texts. Made by `floatscope.load`.
+    """A language model that decodes, traces and reads texts. Created by `floatscope.load`.
 
     Args:
         name: name in tables, figures and errors.
@@ -61,7 +61,7 @@ class Model(models.Model):
         mask_id: token id of the mask, or None for a causal model.
         end_ids: token ids that end a text; the first is the end-of-sequence token.
         chat: whether prompts use the tokenizer's chat template by default.
-        grid (Grid): where the blocks of a block model begin: at position 0 or at the answer.
+        grid (Grid): whether the blocks of a block model begin at position 0 or at the answer.
         edits: the interventions in force, filled by their `with` blocks.
         graphs: whether a GPU may record and replay forwards: True if that saves time, "always" or False.
     """

@@ -1,9 +1,9 @@
 """Registries of measures, samplers, interventions, families and studies, by name.
 
 Each kind of object has one Registry, an attribute of the kind's base class. The library of a kind lists
-the names of its objects, which are imported when they are used; `register` adds a user's object. User code comes from a module that the
-user names (`load_plugin`) or from an installed package with the entry point group `floatscope`, never
-from a checkpoint, a trace or a run directory.
+the names of its objects, which are imported when they are used; `register` adds a user's object. User
+code comes from a module that the user names (`load_plugin`) or from an installed package with the entry
+point group `floatscope`, never from a checkpoint, a trace or a run directory.
 """
 
 import re
@@ -25,7 +25,7 @@ GROUP = "floatscope"  # group of entry points
 
 
 class Registry(Mapping[str, V], Generic[V]):
-    """The objects of one kind, by the names that users type, in display order."""
+    """A registry of the objects of one kind, by the names that users type, in display order."""
 
     def __init__(
         self, kind: str, library: str, make: Callable[[Any], V] = lambda value: value
@@ -109,7 +109,7 @@ STUDIES: Registry[Any] = Registry("study", "floatscope.studies.library", lambda 
 
 
 class Configured:
-    """Base of settings dataclasses; the error for an unknown setting suggests the closest name."""
+    """Base class of settings dataclasses. The error for an unknown setting suggests the closest name."""
 
     def __new__(cls, *args: Any, **settings: Any) -> Any:
         if is_dataclass(cls):

@@ -26,7 +26,7 @@ RATIO, FREE = 200, 512 << 20
 
 
 class Unreadable(ValueError):
-    """Raised for a file that cannot be read, with the problem, its remedy and the line number, from 1."""
+    """Raised for a file that cannot be read; contains the problem, its remedy and the line number, from 1."""
 
     def __init__(self, problem: str, remedy: str = "Copy it again.", line: int = 1) -> None:
         super().__init__(problem)

@@ -18,7 +18,7 @@ from .state import State, Watcher
 
 
 class BlockCache:
-    """A cache of the columns 0 … length − 1 of the prompts that are still being decoded."""
+    """A cache of keys and values of columns 0 … length − 1, for the prompts that are still being decoded."""
 
     def __init__(self, model: Model, watcher: Watcher, prompts: int, max_columns: int) -> None:
         self.model, self.forwards = model, CachedForwards(model, watcher, max_columns)

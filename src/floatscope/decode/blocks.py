@@ -15,7 +15,7 @@ from .samplers.base import Sampler
 
 
 class Span(NamedTuple):
-    """One block, in positions counted over prompt and answer; it may begin inside the prompt."""
+    """The positions of one block, counted over prompt and answer. A block may begin inside the prompt."""
 
     start: int  # where the block begins
     first: int  # first position that is decided

@@ -3,8 +3,8 @@
 The forward of the prompt is launched with a growing cache. On a GPU that cache is then replaced by a
 cache of fixed size, so that all later forwards have the same shape. These forwards are recorded and
 replayed (`replay.py`), or launched with the same kernels if recording is impossible or saves no time;
-launched and replayed forwards give the same results. On a CPU, and if a cache of fixed size cannot be used, every forward is launched
-with the growing cache.
+launched and replayed forwards give the same results. On a CPU, and if a cache of fixed size cannot be
+used, every forward is launched with the growing cache.
 """
 
 from collections.abc import Hashable, Sequence
@@ -22,7 +22,7 @@ from .state import State, Watcher
 
 
 class CachedForwards:
-    """The forwards of a decoding whose columns 0 … `columns` − 1 are final and stored in a cache."""
+    """The forwards of a decoding with a cache, in which columns 0 … `columns` − 1 are final and stored."""
 
     def __init__(self, model: Model, watcher: Watcher, max_columns: int) -> None:
         self.model, self.max_columns, self.columns = model, max_columns, 0

@@ -29,7 +29,7 @@ def room_for(columns: int, max_columns: int) -> int:
 
 
 class FixedCache(PlacedCache):
-    """Keys and values of a batch in `size` columns. `enter` fills the cache with another batch."""
+    """A cache of a batch's keys and values in `size` columns. `enter` fills it with those of another batch."""
 
     def __init__(self, model: Model, cache: DynamicCache, size: int) -> None:
         super().__init__(config=model.net.config)

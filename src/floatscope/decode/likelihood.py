@@ -31,11 +31,11 @@ Pair = tuple[Sequence[int], Sequence[int]]  # context, target
 
 @dataclass(frozen=True)
 class Likelihood:
-    """ln p(target | context) in nats, or a lower bound on it.
+    """The value of ln p(target | context) in nats, or of a lower bound on it.
 
     Attributes:
         value: the log-likelihood of the whole target.
-        error: standard error of an estimated bound; 0 if nothing was drawn.
+        error: standard error of an estimated bound; 0 if no masks were drawn.
         greedy: whether greedy decoding gives the target; None if it was not checked.
     """
 

@@ -95,7 +95,7 @@ def _is_a(value: Any, kind: Any) -> bool:
 
 
 class Preset(NamedTuple):
-    """A sampler's name and settings. `source` says who published them: arXiv numbers, or "ours"."""
+    """A sampler's name and settings. `source` is the arXiv number of each publication, or "ours"."""
 
     sampler: str
     settings: dict[str, Any]

@@ -207,7 +207,7 @@ class Forwards:
 
 @dataclass(frozen=True, eq=False)
 class _Asked:
-    """A requested forward: `inputs` has its token ids ("ids") and the rows to return logits of ("rows")."""
+    """A requested forward: `inputs` contains the token ids ("ids") and the rows of the logits ("rows")."""
 
     inputs: dict[str, Tensor]
     cache: FixedCache | None = None

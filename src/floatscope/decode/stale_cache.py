@@ -28,7 +28,7 @@ EVERY = 4  # default number of steps between refreshes of "dkv"; "dkv:8" sets it
 
 
 class Stored(PlacedCache):
-    """Keys and values of all columns; a forward replaces the columns marked in `fresh` (None: all)."""
+    """Keys and values of all columns. A forward replaces the columns in `fresh`; None is all columns."""
 
     def __init__(self, model: Model) -> None:
         super().__init__(config=model.net.config)

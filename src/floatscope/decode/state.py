@@ -156,7 +156,7 @@ def check_fits(
 
 
 class Watcher:
-    """Base of observers of every forward and every decision of a decoding. The base class does nothing."""
+    """Base class of observers of every forward and every decision of a decoding; it does nothing itself."""
 
     def forward(self, state: State) -> AbstractContextManager[object]:
         """Return a context manager that the loop enters around the forward of one step."""
@@ -185,7 +185,7 @@ class Watcher:
 
 
 class Edit(Watcher):
-    """Base of watchers that change the model during a decoding, such as an intervention in force."""
+    """Base class of watchers that change the model during a decoding, such as an intervention in force."""
 
     described = ""  # the intervention as typed text, which a trace stores
     cacheable = True  # may be combined with a diffusion model's cache, which skips rows

@@ -25,7 +25,7 @@ _PROBE = 24  # tokens of the random text on which an intervention must have an e
 
 
 class ActiveIntervention(Edit):
-    """An intervention in force on one model. `state` is set during the forwards of a decoding, else None."""
+    """An intervention in force on one model. `state` is None except during the forwards of a decoding."""
 
     def __init__(self, model: Model, layers: Choice = None, steps: Choice = None) -> None:
         self.model = model
@@ -72,7 +72,7 @@ class ActiveIntervention(Edit):
 
 @dataclass(frozen=True)
 class Intervention(Configured):
-    """Base of interventions. Call it on a model to put it in force: `with intervention(model): …`.
+    """Base class of interventions. `with intervention(model): …` puts an intervention in force on a model.
 
     Example:
         ```python

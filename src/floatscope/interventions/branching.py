@@ -93,7 +93,7 @@ def _width(model: Model) -> int:
 
 
 class _Clean:
-    """The forward without ablations: its logits, and the inputs of the layers where ablations begin."""
+    """The forward without ablations: the logits, and the inputs of the layers where ablations begin."""
 
     def __init__(
         self, model: Model, ids: Sequence[int], rows: Sequence[int], layers: frozenset[int]
@@ -120,7 +120,7 @@ class _Clean:
 
 
 class _Branches:
-    """A forward that starts at layer `first`; each set joins the batch at its lowest ablated layer."""
+    """A forward that starts at layer `first`; an entry for each set is added at its first ablated layer."""
 
     def __init__(
         self, clean: _Clean, fills: Fills, sets: list[dict[int, list[int]]], first: int

@@ -112,7 +112,7 @@ class HeadRows:
 
     Args:
         rows: by layer, one tensor per prompt of shape (row, head, channel).
-        heads: by layer, the recorded heads in the order of `rows`.
+        heads: by layer, the recorded heads, in the order of the head dimension of `rows`.
         ids: token ids of each prompt.
     """
 

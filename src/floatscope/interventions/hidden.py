@@ -16,9 +16,10 @@ SHARE, COLUMNS = "hidden_share", "hidden_columns"
 class Hidden:
     """The attention that a mask removed in one decoding, by step, layer and head.
 
-    A share is the attention on the hidden columns, from the rows from which they are hidden, as a
-    fraction of the layer's attention without this mask (but with its effect on the layers below). Rows
-    that keep their only key are counted too. With a KV cache the rows of a step are the new rows.
+    A share is the attention on the hidden columns, from the rows from which the columns are hidden, as a
+    fraction of the layer's attention without this mask (but with the effect of the mask on the layers
+    below). Rows that keep their only key are counted too. With a KV cache the rows of a step are the new
+    rows.
     """
 
     _steps: list[tuple[int, int, list[int], Tensor]] = field(default_factory=list)

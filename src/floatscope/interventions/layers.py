@@ -78,7 +78,7 @@ class ActiveLayers(ActiveIntervention):
 
 @dataclass(frozen=True)
 class ZeroProbe(Intervention):
-    """The probe of Patch: sets the layer inputs or head outputs that a patch would replace to zero."""
+    """The probe of Patch: sets to zero the layer inputs or head outputs that a patch would replace."""
 
     kind: str
     layers: Choice = None

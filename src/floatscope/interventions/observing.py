@@ -20,7 +20,7 @@ from ..sequences.prompt import Encoded, PromptLike, encode
 
 
 class Observer(Watcher):
-    """A handler that receives every layer's call and output, except in guidance's second forward."""
+    """A handler that receives every layer's call and output, except in the second forward of guidance."""
 
     def __init__(self, model: Model) -> None:
         self.model = model

@@ -22,7 +22,7 @@ from .base import ActiveIntervention, Intervention, probe_text
 
 @dataclass(frozen=True)
 class Overruling(Intervention):
-    """Base of interventions that set positions of the answer after a step, whatever that step decided."""
+    """Base class of interventions that set answer positions after a step, whatever that step decided."""
 
     def probes(self, model: Model) -> Sequence[Intervention]:
         """Return versions of the intervention, one of which must change the first step of any decoding.
@@ -46,7 +46,7 @@ class Overruling(Intervention):
 
 
 class ActiveOverrule(ActiveIntervention):
-    """An overruling in force. `count` has the number of positions that were changed in each prompt."""
+    """An overruling in force. `count` is the number of positions changed in each prompt."""
 
     name = ""  # name of the count in the decoding's report
 

@@ -39,7 +39,7 @@ class PatchSource:
     Args:
         prompt: the encoded prompt.
         sampler: the sampler as a Python call; "" if the prompt was read in one forward.
-        keep: kinds that were recorded: "head", "attention", "residual".
+        keep: kinds of activations that were recorded: "head", "attention", "residual".
         layers: recorded layers.
         first_row: by step, the position of the forward's first row.
         tensors: tensors by (kind, step, layer); their first dimension is rows, or heads and then rows.

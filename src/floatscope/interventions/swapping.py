@@ -25,7 +25,7 @@ CLEAN, CORRUPTED = 0, 1
 
 @dataclass(frozen=True)
 class Swap:
-    """A patch that replaces rows of some layers' inputs by the same rows of the other run.
+    """A patch that replaces rows of chosen layers' inputs in one run by the same rows of the other run.
 
     Args:
         layers: layers whose inputs are changed, from 0, at least one.

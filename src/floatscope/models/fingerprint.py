@@ -1,9 +1,8 @@
 """Compute a fingerprint of a network's weights, the same on every device, in one pass with little memory.
 
-Hashing 16 GB byte by byte on a CPU takes half a minute. Integer sums modulo 2^64 do not depend
-on the order of the terms or on the device, so each tensor is summed on its device and only the sums are
-hashed. The fingerprint
-distinguishes models and detects damage; it does not protect against forged weights.
+Hashing 16 GB byte by byte on a CPU takes half a minute. Integer sums modulo 2^64 do not depend on the
+order of the terms or on the device, so each tensor is summed on its device and only the sums are hashed.
+The fingerprint distinguishes models and detects damage; it does not protect against forged weights.
 """
 
 import hashlib

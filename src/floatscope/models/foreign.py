@@ -96,7 +96,7 @@ def _family(network: Any, settings: ModelSettings) -> Family:
 
 
 class _Layer(nn.Module):
-    """A stand-in for one layer's attention module; its output projection is unknown."""
+    """A stand-in for the attention module of one layer, whose output projection is unknown."""
 
     def __init__(self, number: int) -> None:
         super().__init__()

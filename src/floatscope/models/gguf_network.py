@@ -2,8 +2,8 @@
 
 The network equals the network that transformers builds, bit for bit, and the file is read in one pass.
 Scaled rotations are not supported and raise an error; transformers ignores them. Diffusion models, which
-transformers does not read from GGUF, are read in the format that llama.cpp's converter writes (ggml-org/llama.cpp,
-conversion/llada.py, dream.py, qwen.py). The tokenizer is read by `source`.
+transformers does not read from GGUF, are read in the format that llama.cpp's converter writes
+(ggml-org/llama.cpp, conversion/llada.py, dream.py, qwen.py). The tokenizer is read by `source`.
 """
 
 from pathlib import Path

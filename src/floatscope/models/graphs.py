@@ -48,7 +48,7 @@ class CannotReplay(Exception):
 
 @runtime_checkable
 class Part(Protocol):
-    """An observer or intervention that works on the device only and can be part of a recorded forward."""
+    """An observer or intervention that computes only on the device and can be part of a recorded forward."""
 
     def key(self) -> Hashable:
         """Return a key of everything that this part depends on except its inputs. May raise CannotReplay."""
@@ -153,7 +153,7 @@ def _abandon(graph: Any, stream: Any, scratch: Tensor) -> None:
 
 @dataclass(eq=False)
 class Recorded:
-    """A recorded graph, the buffers that the graph reads, and its results."""
+    """A recorded graph, the buffers that the graph reads, and the results that it writes."""
 
     graph: Graph
     buffers: dict[str, Tensor]

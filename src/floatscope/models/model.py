@@ -25,7 +25,7 @@ from .visibility import Visibility
 
 @dataclass(eq=False, repr=False)
 class Model:
-    """A network, its tokenizer, and facts that decoding needs; `floatscope.Model` documents the fields."""
+    """A network, its tokenizer, and facts needed for decoding. `floatscope.Model` documents the fields."""
 
     name: str
     net: PreTrainedModel

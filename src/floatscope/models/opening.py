@@ -59,8 +59,9 @@ def opened(
 ) -> Opened:
     """Read a checkpoint: its network with weights, its tokenizer and its generation settings.
 
-    With `direction_given`, a checkpoint whose config.json declares a causal architecture may be a diffusion
-    model, because the user gave the direction. With `spread`, the layers are placed on all devices.
+    With `direction_given`, a checkpoint whose config.json declares a causal architecture may be a
+    diffusion model, because the user gave the direction. With `spread`, the layers are placed on all
+    devices.
     """
     if path.suffix == ".gguf" and spread:
         raise ModelError(

@@ -31,7 +31,7 @@ def sent(tensor: Tensor, device: torch.device) -> Tensor:
 
 
 class PendingCopy:
-    """A copy of a tensor to the host in progress. `wait` waits for this copy only, not for later work."""
+    """A copy of a tensor to the host in progress. `wait` waits for the copy, not for later work."""
 
     def __init__(self, tensor: Tensor) -> None:
         self._end = None

@@ -28,7 +28,7 @@ _STEPS = 40
 
 @dataclass(eq=False)
 class _Entropies:
-    """A handler that records each head's mean entropy as a share of its maximum."""
+    """A handler that records each head's mean attention entropy as a share of the largest possible."""
 
     entropies: dict[int, Float[Tensor, " h"]]
     rows: Bool[Tensor, "n size"] | None = None

@@ -1,4 +1,4 @@
-"""Locate and read the files and the tokenizer of a checkpoint in a directory, a GGUF file or a hub."""
+"""Locate and read the files and the tokenizer of a checkpoint: a directory, a GGUF file or a hub id."""
 
 import importlib.util
 import json

@@ -20,7 +20,7 @@ EXPERTS, CHOSEN = 6, 2
 
 @dataclass(frozen=True)
 class Format:
-    """The published format of one family: functions that make its config.json and rename the tensors."""
+    """The published format of one family: functions that make config.json and rename the tensors."""
 
     config: Callable[[Any], Config]
     named: Callable[[Weights], Weights] = dict

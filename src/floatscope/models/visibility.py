@@ -20,9 +20,9 @@ from .family import Direction
 
 @dataclass(frozen=True, eq=False)
 class Visibility:
-    """Which of `keys` columns each of `queries` rows sees; prompt b's first `padding[b]` columns are empty.
+    """Which of `keys` columns each of `queries` rows sees; in prompt b the first `padding[b]` are empty.
 
-    The rows are the last columns, unless `first` gives the column of the first row.
+    The rows are those of the last columns, unless `first` states the column of the first row.
     """
 
     direction: Direction

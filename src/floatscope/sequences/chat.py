@@ -2,9 +2,9 @@
 
 A template is a program inside a checkpoint. transformers' sandbox protects Python's internals, but it
 does not stop endless loops and does not limit memory, and limits on time and memory cannot be enforced on
-a part of a process. So a child process
-(`chat_process`) renders the template with transformers' own function, and the operating system kills it
-at its limits. The same child process tests tokenizers for `tokenizer_bounds`.
+a part of a process. So a child process (`chat_process`) renders the template with transformers' own
+function, and the operating system kills it at its limits. The same child process tests tokenizers for
+`tokenizer_bounds`.
 """
 
 import atexit

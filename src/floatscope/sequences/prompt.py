@@ -47,11 +47,11 @@ class Part:
 
 @dataclass(frozen=True, init=False)
 class Prompt:
-    """Text with named parts.
+    """A prompt: text made of named parts.
 
     Args:
         parts: the parts in order, or a text, which becomes one part called "prompt".
-        gold: name of the part that contains the answer; None (default) if there is none.
+        gold: name of the part that contains the answer; None (default) if no part does.
         chat: wrap the text in the model's chat template. None (default) does so if the model has one.
 
     Example:

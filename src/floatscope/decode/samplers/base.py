@@ -23,7 +23,7 @@ from ..draw import check_seed
 
 @dataclass(frozen=True, eq=False)
 class Guess:
-    """The model's proposals for a window of positions that contains the current block of each prompt."""
+    """The model's proposals for a window of positions, which contains the current block of each prompt."""
 
     token: Int[Tensor, "b w"]
     confidence: Float[Tensor, "b w"]  # probability of the token over all tokens, offered or not
@@ -59,20 +59,20 @@ class Sampler(Configured):
     """Denoise `length` masks in `steps` steps, block by block.
 
     `no_eos` and `end_last` are LLaDA's options against answers that consist of end tokens (2502.09992,
-    B.4), called `logits_eos_inf` and `confidence_eos_eot_inf` there. The published
-    `confidence_eos_eot_inf` lowers `<|endoftext|>` at temperature 0 only and does not affect random
-    order; `end_last` does the same at every temperature and in every order.
+    B.4), which LLaDA calls `logits_eos_inf` and `confidence_eos_eot_inf`. The published
+    `confidence_eos_eot_inf` lowers the confidence of `<|endoftext|>` at temperature 0 only and does not
+    affect random order; `end_last` has the same effect at every temperature and in every order.
 
     Args:
         length: number of tokens to generate, default 32.
         steps: number of denoising steps. None (default) is one per token. At most `length`, unless the
             sampler remasks tokens. Adaptive samplers take as many steps as they need and accept no
-            number.
+            number of steps.
         block_length: decode in blocks of this many positions, from left to right. It must divide
             `length`. None (default) is one block, or the model's own blocks if it was trained with
             blocks.
-        temperature: 0 proposes the arg-max; above 0 tokens are drawn from softmax(logits / temperature)
-            in float64. Default 0.
+        temperature: at 0 (default) the arg-max is proposed; above 0 tokens are drawn from softmax(logits /
+            temperature) in float64.
         cfg: scale of classifier-free guidance. Logits become u + (cfg + 1)·(c − u), where c is the
             prediction with the prompt and u the prediction with the prompt masked. 0 (default) is off;
             any other value doubles the forwards.

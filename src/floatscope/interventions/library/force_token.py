@@ -16,7 +16,7 @@ class ForceToken(Overruling):
     """Set `position` of the answer to `token` after step `step`, whatever that step decided.
 
     In a diffusion model the position may be masked or revealed, in any block; a sampler that remasks
-    tokens may remask this one too. A causal model generates position p at step p.
+    tokens may remask the forced token too. A causal model generates position p at step p.
     `Decoding.info["forced"]` is 1 if the canvas changed. In a causal model the confidence at a forced
     position is the probability of the forced token.
 
@@ -24,7 +24,7 @@ class ForceToken(Overruling):
         position: position in the answer, from 0 (default).
         token: token id, not the mask. Required.
         step: step after which the token is set, from 0. None (default) is step 0 in a diffusion model and
-            step `position` in a causal model, which allows no other.
+            step `position` in a causal model. A causal model allows no other step.
     """
 
     position: int = 0

@@ -25,7 +25,7 @@ class MaskValues(TokenMasking):
 
     Args:
         to: "zero" (default), or "mean" for the mean of the values of all keys that the row sees; in a
-            causal model each row has its own.
+            causal model each row has its own mean.
     """
 
     to: str = "zero"

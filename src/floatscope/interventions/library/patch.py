@@ -25,10 +25,10 @@ from ..selection import Names, Selection, check_classes
 class Patch(Intervention):
     """Replace head outputs, attention rows or the residual stream by those of another run, step by step.
 
-    Step t is patched from the source's step t. Steps and rows that the source does not have are not
-    changed; `Decoding.info["patched_rows"]` counts the patched rows. One source is used for every prompt
-    of a batch. Positions are those of this run; tokens that match all of `regions`, `classes` and
-    `positions` are patched.
+    Step t is patched with the activations of the source's step t. Steps and rows that the source does not
+    have are not changed; `Decoding.info["patched_rows"]` counts the patched rows. One source is used for
+    every prompt of a batch. Positions are those of this run; tokens that match all of `regions`,
+    `classes` and `positions` are patched.
 
     Args:
         what: quantity to patch: "residual" (default), the input of a layer; "head", the output of a head;

@@ -17,10 +17,10 @@ class Remasked(Overruling):
     """Turn positions of the answer back into masks after one step, to be revealed again later.
 
     The number of steps does not change: samplers divide the remaining masks over the remaining steps, so
-    later steps reveal more. Adaptive samplers take more steps, at most one per position; the last of them
-    reveals the rest. Positions in the last step of a block or in a finished block are refused, since
-    nothing could reveal them. `Decoding.info["remasked"]` counts the positions that held a token. For
-    diffusion models.
+    later steps reveal more. Adaptive samplers take more steps, at most one per position; the last of
+    these steps reveals all masks. Positions in the last step of a block or in a finished block are
+    refused, because no later step could reveal them. `Decoding.info["remasked"]` counts the positions
+    that held a token. For diffusion models.
 
     Args:
         positions: positions in the answer, as a number, a slice or a sequence; all by default.

@@ -29,7 +29,7 @@ Row = Annotated[list[float], Field(min_length=WIDTH, max_length=WIDTH)]
 
 
 class SelfCheck(BaseModel):
-    """Token ids, checked positions, and the first logits of each checked position's row."""
+    """The contents of selfcheck.json: token ids, checked positions, and the first logits of their rows."""
 
     model_config = ConfigDict(strict=True, allow_inf_nan=False)
 

@@ -2,7 +2,8 @@
 
 The network has norms on every head's q and k. The router takes a softmax over all experts and uses the
 largest weights without renormalising them. The model_type is the same as LLaDA's, but the architecture
-has its own name. Implemented after the modelling code in ZHZisZZ/dllm (dllm/pipelines/llada/models/modeling_lladamoe.py).
+has its own name. Implemented after the modelling code in ZHZisZZ/dllm
+(dllm/pipelines/llada/models/modeling_lladamoe.py).
 Zhu et al. 2025, arXiv 2509.24389.
 """
 

@@ -18,7 +18,7 @@ from .errors import did_you_mean
 def lazily(package: str, *defined: str) -> list[str]:
     """Define `__getattr__`, `__dir__` and `__all__` of a package, and return its public names in order.
 
-    `defined` lists public names that the package defines itself.
+    `defined` lists the public names that the package's `__init__` defines itself.
     """
     module = vars(sys.modules[package])
     where = {name: (home, attribute) for name, home, attribute in listed(package)}

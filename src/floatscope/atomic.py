@@ -116,7 +116,7 @@ def make_folder(path: Path) -> Path:
 def placed(path: Path, require_free: Callable[[], None]) -> Iterator[Path]:
     """Yield an empty temporary directory, and rename it to the path at the end, or remove it on an error.
 
-    An earlier file or directory at the path is replaced unless `require_free` raises.
+    A file or directory that exists at the path is replaced, unless `require_free` raises an error.
     """
     with folder_beside(path) as partial:
         yield partial
@@ -193,8 +193,8 @@ def _neighbour(path: Path, ending: str) -> Path:
 def make_locked(make: Callable[[], Path]) -> tuple[Path, int | None]:
     """Make and lock a directory; return its path and the handle of the lock.
 
-    The lock lasts until the handle is released or the process ends. The handle is None on systems without
-    locks for directories.
+    The lock lasts until the handle is released or the process ends. The handle is None on a system
+    that has no locks for directories.
     """
     if not _CAN_OPEN_DIRECTORIES:
         return make(), None

@@ -106,8 +106,8 @@ def enough_memory() -> Iterator[None]:
 def foreign(kind: type[FloatscopeError], problem: str, remedy: str) -> Iterator[None]:
     """Convert any exception of a library that reads untrusted files to an error of class `kind`.
 
-    Such libraries do not document their exceptions, and libraries written in Rust may panic, which raises
-    no subclass of Exception. Interrupts of this process (Ctrl-C) pass through.
+    Such libraries do not document their exceptions. Libraries written in Rust may panic, which raises an
+    exception that is not a subclass of Exception. Interrupts of this process (Ctrl-C) pass through.
     """
     try:
         yield

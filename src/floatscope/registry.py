@@ -44,7 +44,7 @@ class Registry(Mapping[str, V], Generic[V]):
     ) -> None:
         """Register built-in objects by package and attribute name, without importing them.
 
-        Each is registered under its attribute name in dashed form, or under its name in `called`.
+        Each object is registered under its attribute name in dashed form, or under its name in `called`.
         """
         for attribute in attributes:
             self._builtin[(called or {}).get(attribute) or dashed(attribute)] = package, attribute
@@ -142,8 +142,8 @@ def register(extension: T) -> T:
     """Register a measure, sampler, intervention, study, family or statistic under its name.
 
     Use it as a decorator of a class, or call it with a Family or Statistic. On the command line and in
-    TOML files the object has its `name`, or else its class name with dashes: `MaskColumns` is
-    `mask-columns`.
+    TOML files, users refer to the object by its `name`, or by its class name with dashes if it has no
+    `name`: `MaskColumns` is `mask-columns`.
 
     Args:
         extension: a subclass of fs.Measure, fs.Sampler, fs.Intervention or fs.Study, an fs.Family, or a

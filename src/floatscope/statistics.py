@@ -2,7 +2,7 @@
 
 A row of STATISTICS describes one statistic: its name in `keep=` and the arrays that it adds to a trace.
 `fs.register(Statistic(...))` adds a row with a user's function. This module does not import torch, so
-traces can be read without it.
+traces can be read without torch.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping

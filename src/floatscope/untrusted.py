@@ -88,9 +88,10 @@ def read_lines(path: Path | str, limit: int = 1 << 20) -> Iterator[bytes]:
 
 
 def open_to_append(path: Path | str) -> FileIO:
-    """Open a regular file for appending, or create it, where others can write; OSError for other files.
+    """Open or create a regular file for appending in a directory where others can write.
 
-    Links are not followed: a link with the name of a log could point to any file of the user.
+    Files that are not regular raise OSError. Links are not followed, because a link with the name of a log
+    could point to any file of the user.
     """
     if os.path.islink(path):
         raise OSError(errno.ELOOP, "it is a link, which is not followed")
@@ -167,8 +168,8 @@ def parse_object(raw: bytes) -> dict[str, Any]:
 def require_modest(data: Any, size: int) -> None:
     """Refuse data nested deeper than DEPTH, or with more lists and objects than its file has bytes.
 
-    The second limit is for YAML, whose aliases repeat a list: expanded, a short file can exceed a
-    machine's memory.
+    The second limit is for YAML, whose aliases repeat a list: the expanded data of a short file can exceed
+    a machine's memory.
     """
     level, count = [data], 1
     for _ in range(DEPTH):

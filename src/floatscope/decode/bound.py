@@ -67,7 +67,7 @@ def _estimate(
 ) -> tuple[float, float]:
     """Return the mean of the scores and its standard error, stratified by number of masked positions.
 
-    Strata are not used unless each number of masked positions was drawn at least twice.
+    Stratification is used only if each number of masked positions was drawn at least twice.
     """
     strata = [score[count == c] for c in range(1, size + 1)]
     if min(map(len, strata)) < 2:

@@ -83,7 +83,7 @@ class CachedForwards:
     def forward(
         self, ids: Int[Tensor, "b q"], rows: Int[Tensor, " w"], state: State, to_come: int
     ) -> Float[Tensor, "b w v"]:
-        """Return the logits of `rows` in a forward of the tokens `ids`. The next replay overwrites them.
+        """Return the logits of `rows` in a forward of the tokens `ids`. A later replay overwrites them.
 
         `to_come` is the number of forwards of this kind that are left, including this one.
         """

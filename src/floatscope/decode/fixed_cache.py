@@ -29,7 +29,7 @@ def room_for(columns: int, max_columns: int) -> int:
 
 
 class FixedCache(PlacedCache):
-    """A cache of a batch's keys and values in `size` columns. `enter` fills it with those of another batch."""
+    """A cache of a batch's keys and values in `size` columns. `enter` fills it for another batch."""
 
     def __init__(self, model: Model, cache: DynamicCache, size: int) -> None:
         super().__init__(config=model.net.config)
@@ -79,8 +79,8 @@ _added = WeakTensorKeyDictionary()
 def attend(call: attention_hook.Call, proceed: attention_hook.Proceed) -> Float[Tensor, "b q h d"]:
     """Compute attention over a cache of fixed size; attached as the innermost attention handler.
 
-    The query heads that share a key head are folded into the query rows. With a mask, transformers would
-    copy the keys once per query head.
+    The query heads that share a key head become additional query rows, because transformers' attention
+    with a mask would copy the keys once per query head.
     """
     mask, (b, h, q, d), kv = call.mask, call.query.shape, call.key.shape[1]
     if mask is None or mask.shape[1] != 1 or call.bias is not None or call.fills:

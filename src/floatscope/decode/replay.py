@@ -48,7 +48,7 @@ class Forwards:
             self.store.release_if_large()
 
     def predict(self, state: State, to_come: int) -> Float[Tensor, "b w v"]:
-        """Return the logits for the state's window. The next replay overwrites them.
+        """Return the logits for the state's window. The next replay overwrites the logits.
 
         `to_come` is the number of forwards of this kind that are left, including this one.
         """
@@ -134,7 +134,7 @@ class Forwards:
     def _worth_recording(
         self, store: graphs.Store, key: Hashable, tokens: int, parts: Sequence[Part], to_come: int
     ) -> bool:
-        """Tell whether to record a forward: it is not the first of its kind, and enough of them are run."""
+        """Tell whether to record a forward, which must not be the first of its kind and must save time."""
         before = store.launched[key]
         store.launched[key] += 1
         if not before or key in store.refused or not graphs.trusted():
@@ -274,7 +274,8 @@ class _Edits:
 def usable(model: Model) -> bool:
     """Tell whether forwards of this model can be recorded.
 
-    Forwards of a mixture of experts cannot, because the host must know how many tokens each expert gets.
+    Forwards of a mixture of experts cannot be recorded, because the host must know how many tokens each
+    expert gets.
     """
     able = bool(model.graphs) and model.device.type == "cuda" and graphs.trusted()
     return able and not parts.routers(model.net)

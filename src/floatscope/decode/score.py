@@ -23,7 +23,8 @@ def target_logits(
 ) -> Float[Tensor, "b w v"]:
     """Return the logits at the positions of each target, which follows its context.
 
-    `masked` marks the target's positions that a diffusion model sees as masks; None is for a causal model.
+    `masked` marks the target's positions that a diffusion model sees as masks; it is None for a causal
+    model.
     """
     canvas = lay_out(model, contexts, target.shape[1])
     start, stop = canvas.shape[1] - target.shape[1], canvas.shape[1]

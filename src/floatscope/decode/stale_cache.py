@@ -77,10 +77,10 @@ class StaleCache:
         steps: Sequence[int],
         masked: Bool[Tensor, "b k"],
     ) -> tuple[int, int, Bool[Tensor, "b k"] | None]:
-        """Return the first column to compute, the column after the last, and the mask of columns to replace.
+        """Return the first and the past-the-end column to compute, and the mask of columns to replace.
 
-        The mask is None if every column is computed. `steps` holds the step within each prompt's block,
-        `masked` the current masks.
+        The mask is None if every column is computed. `steps` contains the step within each prompt's
+        block, and `masked` marks the current masks.
         """
         before = self._masked
         if list(active) != self._prompts:

@@ -129,7 +129,7 @@ def lay_out(
     fill: int = 0,
     prompt_end: int | None = None,
 ) -> Int[Tensor, "b k"]:
-    """Lay out prompts in one canvas: padded on the left, with `n_new` tokens `fill` after each.
+    """Lay out prompts in one canvas, with padding on the left and `n_new` tokens `fill` after each prompt.
 
     The prompts end before the column `prompt_end`, by default the length of the longest prompt.
     """
@@ -208,7 +208,7 @@ class Edit(Watcher):
     def same_forward(self, state: State) -> Hashable | None:
         """Return a key that is equal for forwards that the edit changes in the same way, whatever the tokens.
 
-        Such forwards can share a recording. None means that every forward must be launched.
+        Forwards with equal keys can share a recording. None means that every forward must be launched.
         """
         return None
 

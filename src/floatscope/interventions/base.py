@@ -112,7 +112,7 @@ class Intervention(Configured):
         """Raise an error for settings that cannot work with this model, before anything runs.
 
         Args:
-            model (Model): the model to put it in force on.
+            model (Model): the model on which to put the intervention in force.
         """
 
     def acting(self, model: Model) -> ActiveIntervention:
@@ -129,7 +129,7 @@ class Intervention(Configured):
 
     @contextmanager
     def in_force(self, model: Model) -> Iterator[None]:
-        """Put the intervention in force for a `with` block, without the checks that a call makes.
+        """Put the intervention in force while a `with` block runs, without the checks that a call makes.
 
         Args:
             model (Model): the model to act on.
@@ -147,7 +147,7 @@ class Intervention(Configured):
         """Raise ModelError unless the intervention changes the predictions for a random text.
 
         Args:
-            model (Model): the model to try it on.
+            model (Model): the model on which to try the intervention.
         """
         before = _predictions(model)
         with self.probe().in_force(model):

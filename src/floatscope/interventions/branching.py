@@ -50,7 +50,8 @@ def ablated_each(
         to: replacement of a head's output: "zero" (default), "mean" or "resample", as in AblateHeads.
         reference: HeadMeans for "mean", HeadRows for "resample", None for "zero".
         seed: seed of the draws of "resample", default 0.
-        batch_size: sets per forward; None (default) is as many as fit a CPU's cache, and more on a GPU.
+        batch_size: sets per forward; None (default) is as many sets as fit a CPU's cache, and more sets on a
+            GPU.
 
     Returns:
         Logits of shape (sets, rows, vocabulary).

@@ -53,7 +53,8 @@ class ColumnSums:
     def by(self, rank: str) -> Float[Tensor, "b h k"]:
         """Return the value to rank keys by: "mass" (sum), "received" (mean over viewers) or "lift".
 
-        Lift is the sum divided by its null, the sum for even attention. Keys that no row sees are NaN.
+        Lift is the sum divided by its null, which is the sum if every row spread its attention evenly. The
+        value of a key that no row sees is NaN.
         """
         scale = {"received": self.viewers, "mass": torch.ones_like(self.even), "lift": self.even}
         return (self.total / scale[rank]).masked_fill(self.viewers == 0, torch.nan)

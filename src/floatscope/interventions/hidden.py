@@ -51,7 +51,8 @@ class Hidden:
     def mean(self, prompt: int | None = None, steps: int | None = None) -> dict[str, float]:
         """Return the hidden share of attention and the mean number of hidden columns per head, by name.
 
-        Both are over one prompt (default: all) and the first `steps` steps (default: all).
+        Both are means over one prompt (default: all prompts) and the first `steps` steps (default: all
+        steps).
         """
         hidden, rows, columns = self._arrays()[
             :, slice(prompt, None if prompt is None else prompt + 1)

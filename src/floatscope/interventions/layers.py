@@ -21,7 +21,7 @@ from .base import ActiveIntervention, Intervention
 
 @contextmanager
 def hooked(block: nn.Module, change: Callable[[Tensor], Tensor]) -> Iterator[None]:
-    """Replace the input of a layer by `change(input)` within a `with` block.
+    """Replace the input of a layer by `change(input)` while the `with` block runs.
 
     The hook runs before existing hooks, so the intervention listed first acts first, and observers see
     its effect.

@@ -97,8 +97,9 @@ class ActiveMask(ActiveIntervention):
     def run_preview(self, state: State) -> None:
         """Record the column sums of every layer's attention without this mask in `unmasked`.
 
-        This takes an extra forward, because in a masked forward the mask in lower layers changes the
-        attention of upper layers, and choice and controls would have different references.
+        This takes an extra forward. In a masked forward the mask in lower layers would change the
+        attention of upper layers, so the keys and their controls would be chosen from different
+        attention.
         """
         self.state, self.previewing, self.unmasked = state, True, {}
         try:

@@ -28,7 +28,7 @@ class Overruling(Intervention):
         """Return versions of the intervention, one of which must change the first step of any decoding.
 
         Args:
-            model (Model): the model to try it on.
+            model (Model): the model on which to try the intervention.
         """
         raise TypeError(f"{type(self).__name__} must define probes")
 

@@ -73,7 +73,7 @@ class PatchSource:
             model (Model): the model to run.
             prompt: text, a Prompt or token ids.
             sampler: sampler of the decoding; None (default) runs one forward over the prompt.
-            keep: one or several of "head", "attention" and "residual"; all by default.
+            keep: kinds to record, from "head", "attention" and "residual"; all kinds by default.
             layers: layers to record, as a number, a slice or a sequence; all by default.
             steps: steps to record, in the same way; all by default.
         """

@@ -53,7 +53,7 @@ def patched_each(
     Args:
         model (Model): the model to run, with no intervention in force.
         clean, corrupted: token ids of two texts of equal length, masks included.
-        swaps: patches, each applied separately.
+        swaps: patches, each of which is applied separately.
         rows: indices of the rows whose logits are returned, as the network computes them (not shifted).
         batch_size: swaps per forward, default 64.
 

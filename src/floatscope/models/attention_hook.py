@@ -85,8 +85,8 @@ _locks_lock = threading.Lock()
 def lock_network(net: nn.Module) -> Iterator[None]:
     """Give this thread exclusive use of the network; other threads wait. The lock is re-entrant.
 
-    Handlers, the attention implementation and the training flags belong to the network, not to a
-    thread: without the lock, one thread's capture would see another thread's forward.
+    Handlers, the attention implementation and the training flags belong to the network, not to a thread.
+    Without the lock, a capture in one thread would see the forward of another thread.
     """
     with _locks_lock:
         lock = _locks.setdefault(net, threading.RLock())
@@ -209,7 +209,7 @@ def _attention(
 
 
 def _mask(**options: Any) -> Tensor | None:
-    """Return the mask that transformers makes, or None if SDPA's causal or full attention needs none.
+    """Return the mask that transformers makes, or None if SDPA can compute the attention without a mask.
 
     While a CUDA graph is recorded, transformers would create such a mask anyway, and SDPA would then
     silently choose its slowest kernel.

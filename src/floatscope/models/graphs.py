@@ -122,8 +122,8 @@ def _abandon(graph: Any, stream: Any, scratch: Tensor) -> None:
     """End a failed recording and restore torch's state; if that fails, stop all recording in this process.
 
     If CUDA has already ended the recording, torch's `capture_end` stops at that error, and its allocators
-    and random numbers behave as if a recording were still running. Another recording of one kernel,
-    started on the same stream directly by CUDA, is then ended to reset them.
+    and random numbers behave as if a recording were still running. In that case a recording of one kernel
+    is started directly with CUDA on the same stream, and is ended with torch to reset this state.
     """
     _failed.append(graph)
     with suppress(RuntimeError):

@@ -182,8 +182,8 @@ class Model:
             keys: number of columns.
             padding: empty columns on the left, by prompt.
             prompts: prompt lengths, needed by a padded grid.
-            current, end, first: columns, as in Visibility. Without `current`, the whole context of an
-                active-block model counts as finished.
+            current, end, first: columns, as in Visibility. Without `current`, all blocks of an active-block
+                model count as finished.
             room: number of columns of a cache of fixed size, of which `keys` are filled by this forward.
         """
         offset = None

@@ -81,7 +81,7 @@ def match_sharpness(
         control: the network that is scaled.
         trained: the network whose entropies are matched.
         texts: token ids of texts of equal length.
-        rows: queries over which entropies are averaged; None is all.
+        rows: queries over which entropies are averaged; None is all queries.
     """
     targets: dict[int, Tensor] = {}
     with attention_hook.attach(trained.net, _Entropies(targets, rows)):
@@ -117,9 +117,9 @@ def _scaled(call: attention_hook.Call, log_scale: Float[Tensor, " h"]) -> attent
 def _scores(
     call: attention_hook.Call, counted: Bool[Tensor, "b q"] | None
 ) -> tuple[Float[Tensor, "b h r k"], Float[Tensor, "b h r"]]:
-    """Return the scaled scores of up to 64 rows, −inf for invisible keys, and their numbers of visible keys.
+    """Return the scaled scores of up to 64 rows, −inf for invisible keys, and the count of visible keys.
 
-    For rows outside `counted` the number of visible keys is 0.
+    For rows outside `counted` the count is 0.
     """
     device = call.query.device
     queries = torch.arange(call.query.shape[2], device=device)

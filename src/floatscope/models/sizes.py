@@ -105,7 +105,7 @@ _EXPERT = re.compile(r"(.+\.experts\.)(\d+)\.(.+)")
 def without_weights(
     kind: Family, config: PretrainedConfig, where: Path, counts: TensorCounts
 ) -> PreTrainedModel:
-    """Build the network on the meta device, without memory; refuse a network far larger than its files.
+    """Build the network on the meta device, without weights; refuse a network far larger than its files.
 
     If only a few tensors are missing, a later check reports their names.
     """

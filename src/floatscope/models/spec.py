@@ -179,7 +179,7 @@ def _value(setting: str, text: str) -> Any:
 def expected_of(setting: str, value: Any) -> str:
     """Return a description of the values that a setting expects, or "" if `value` is valid.
 
-    The same rule applies to typed text, Python arguments and floatscope.json.
+    The same rules apply to typed text, Python arguments and floatscope.json.
     """
     if setting in _NUMBERS:
         return "" if type(value) is int and value >= 0 else "a whole number, 0 or more"

@@ -45,10 +45,10 @@ def _sizes(s: Any) -> Config:
 def _custom_code(
     architecture: str, model_type: str, file: str, *automatic: str, **other_classes: str
 ) -> Config:
-    """Return the config fields that declare custom modelling code. No such code is written or run.
+    """Return the config fields that declare custom modelling code. No custom code is written or run.
 
     `automatic` lists the auto classes of transformers that load the architecture. `other_classes` maps
-    further auto classes to the model classes that they load.
+    other auto classes to the model classes that they load.
     """
     classes = dict.fromkeys(automatic, architecture) | other_classes
     code = {name: f"{file}.{class_name}" for name, class_name in classes.items()}

@@ -117,7 +117,7 @@ class Visibility:
 
     @cached_property
     def last_visible(self) -> Int[Tensor, "b q"]:
-        """Column of the last key that each query sees. It never decreases from row to row.
+        """Column of the last key that each query sees. The column never decreases from row to row.
 
         Without local layers, the padding and the last visible key determine the whole visibility.
         """

@@ -31,7 +31,7 @@ def rendered(
 
     Args:
         tokenizer (PreTrainedTokenizer): tokenizer whose chat template is applied.
-        messages (list of dict): each with "role" and "content".
+        messages (list of dict): messages of the chat, each with "role" and "content".
         name (str): name of the model, for errors.
         answer (bool): add the beginning of an assistant's turn (default); if False, continue the last
             message.
@@ -64,7 +64,8 @@ def ask(request: dict[str, Any]) -> tuple[str | None, str | None] | None:
         request (dict): one of `{"template": {...}}` and `{"tokenizer": {...}}`.
 
     Returns:
-        A pair (text, problem), one of them None. None if the child process was killed at its limits.
+        A pair (text, problem), in which text or problem is None; or None if the child process was killed at
+        its limits.
     """
     try:
         reply = _child.ask(json.dumps(request).encode() + b"\n")

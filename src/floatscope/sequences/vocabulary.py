@@ -30,7 +30,7 @@ class Vocabulary(Protocol):
 
 @runtime_checkable
 class ModelFacts(Vocabulary, Protocol):
-    """The facts about a model that samplers need. A Model with or without weights implements this protocol."""
+    """The facts about a model that samplers need. Models with and without weights implement it."""
 
     @property
     def direction(self) -> Direction: ...

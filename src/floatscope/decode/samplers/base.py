@@ -179,7 +179,7 @@ class Sampler(Configured):
         check_seed(self.seed)
 
     def listens_to(self, n_layers: int) -> frozenset[int] | None:
-        """Return the layers whose attention between masks the rule reads (`Guess.coupling`); None if none.
+        """Return the layers whose attention between masks the rule reads (`Guess.coupling`), or None.
 
         Args:
             n_layers: number of layers of the model.
@@ -226,7 +226,7 @@ class Sampler(Configured):
         raise TypeError(f"{type(self).__name__} must define score, or override select")
 
     def select(self, guess: Guess, quota: Int[Tensor, " b"]) -> Bool[Tensor, "b w"]:
-        """Choose the masked positions to reveal in this step; at least one if `adaptive`.
+        """Choose the masked positions to reveal in this step; at least one position if `adaptive`.
 
         Args:
             guess: the model's proposals for the window.
@@ -255,7 +255,7 @@ class Sampler(Configured):
     def revise(
         self, guess: Guess, revealed_as: Float[Tensor, "b w"], step: int, steps: int
     ) -> Bool[Tensor, "b w"]:
-        """Choose the revealed positions to remask in this step. The default chooses none.
+        """Choose the revealed positions to remask in this step. The default chooses no position.
 
         Args:
             guess: the model's proposals for the window.
@@ -269,7 +269,7 @@ class Sampler(Configured):
         return torch.zeros_like(guess.masked)
 
     def overwrite(self, guess: Guess) -> Bool[Tensor, "b w"]:
-        """Choose the revealed positions to overwrite with the proposed tokens. The default chooses none.
+        """Choose the revealed positions to overwrite with proposed tokens. The default chooses no position.
 
         Args:
             guess: the model's proposals for the window.
@@ -310,7 +310,7 @@ def best(
 def sure_or_best(
     guess: Guess, p: Float[Tensor, "b w"], threshold: float, block_steps: int | None
 ) -> Bool[Tensor, "b w"]:
-    """Choose all masks with p > threshold, or the most confident ones if the schedule requires more.
+    """Choose all masks with p > threshold, or the most confident masks if the schedule requires more.
 
     The schedule requires the same number of positions at each of `block_steps` steps of a whole block, by
     default one position per step.

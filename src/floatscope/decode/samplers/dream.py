@@ -68,7 +68,8 @@ class Dream(Sampler):
     def _chance(self, step: int, steps: int) -> float:
         """Return the share of masks to reveal in this step, 1 − s/t for times t (now) and s (next).
 
-        Computed in float32 as in the published code, because the number of masks is truncated from it.
+        The share is computed in float32 as in the published code, because the truncated number of masks
+        depends on its last bits.
         """
         if step == steps - 1:
             return 1.0

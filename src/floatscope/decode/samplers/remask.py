@@ -14,7 +14,7 @@ from .base import Guess, Sampler, best
 
 @dataclass(frozen=True)
 class Remask(Sampler):
-    """Reveal a share `hold` of masks by confidence, then remask and reveal in each step, then reveal all masks.
+    """Reveal a share `hold` by confidence, then remask and reveal in each step, then reveal all masks.
 
     The method is a deterministic variant of ReMDM's loop (2503.00307; the sampler `ReMDM` is the
     published method): fixed numbers replace probabilities, and positions are revealed in order of

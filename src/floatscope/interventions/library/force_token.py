@@ -56,10 +56,10 @@ class ForceToken(Overruling):
             )
 
     def probes(self, model: Model) -> "list[ForceToken]":
-        """Return two versions with different tokens, since the first step may choose either by itself.
+        """Return two versions with different tokens, because the first step may choose either token anyway.
 
         Args:
-            model (Model): the model to try it on.
+            model (Model): the model on which to try the intervention.
         """
         tokens = (i for i in range(model.vocab_size) if i not in (self.token, model.mask_id))
         first = replace(self, position=0, step=None)

@@ -42,7 +42,7 @@ class Remasked(Overruling):
         """Return a version that masks the whole answer after the first step.
 
         Args:
-            model (Model): the model to try it on.
+            model (Model): the model on which to try the intervention.
         """
         return [replace(self, positions=None, step=0)]
 

@@ -23,8 +23,8 @@ _OTHER_BASE = "The adapter was made for another base model: load that model."
 def merge(net: PreTrainedModel, adapter: Adapter, key_mapping: Mapping[str, str]) -> None:
     """Merge the adapter into `net`, in place.
 
-    The adapter names modules as the network does, or as the published checkpoint does; `key_mapping`
-    translates the latter names.
+    The adapter's module names are those of the network or those of the published checkpoint; `key_mapping`
+    translates the names of the published checkpoint.
     """
     names = {name for name, _ in net.named_modules()}
     places = {module: _place(names, module, key_mapping, adapter) for module in adapter.modules}

@@ -129,7 +129,7 @@ class DistilBertDenoiser(Encoder, DistilBertForMaskedLM):
 
 
 class AlbertDenoiser(Encoder, AlbertForMaskedLM):
-    """ALBERT, whose layers share weights. After `spread`, each layer is its own module with shared tensors."""
+    """ALBERT, whose layers share weights. After `spread`, each layer is a module of its own."""
 
     def __init__(self, config: Any) -> None:
         super().__init__(config)

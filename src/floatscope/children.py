@@ -147,7 +147,7 @@ class ChildProcess(Child):
             self.kill()
 
     def wait(self) -> int | None:
-        """Wait up to ten seconds for the process to end; return its exit code, or None if it has none."""
+        """Wait up to ten seconds for the process to end; return its exit code, or None without a code."""
         if self.process is None:
             return None
         self.process.join(_DYING_SECONDS)
@@ -272,7 +272,7 @@ def _start_context(preload: str) -> Any:
 
 @contextmanager
 def _safe_path() -> Iterator[None]:
-    """Set PYTHONSAFEPATH for interpreters that multiprocessing starts inside this block."""
+    """Set PYTHONSAFEPATH for interpreters that multiprocessing starts while the `with` block runs."""
     with _environment_lock:
         before = os.environ.get(_SAFE_PATH)
         os.environ[_SAFE_PATH] = "1"
@@ -287,7 +287,7 @@ def _safe_path() -> Iterator[None]:
 
 @contextmanager
 def _blocked_interrupts() -> Iterator[None]:
-    """Block SIGINT in this thread, and in the processes and threads that are started inside the block."""
+    """Block SIGINT in this thread, and in processes and threads started while the `with` block runs."""
     if not hasattr(signal, "pthread_sigmask"):  # Windows
         yield
         return

@@ -87,7 +87,7 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 @contextmanager
 def enough_memory() -> Iterator[None]:
-    """Convert an out-of-memory error of a CPU to OutOfMemory, with a remedy; re-raise a GPU's unchanged."""
+    """Convert an out-of-memory error of a CPU to OutOfMemory, with a remedy; re-raise that of a GPU."""
     try:
         yield
     except (MemoryError, RuntimeError) as error:

@@ -50,7 +50,7 @@ class Registry(Mapping[str, V], Generic[V]):
             self._builtin[(called or {}).get(attribute) or dashed(attribute)] = package, attribute
 
     def add(self, value: Any) -> None:
-        """Add a user's object. It may replace an earlier user object of this name, but not a built-in one."""
+        """Add a user's object. It may replace a user's object of this name, but no built-in object."""
         import_module(self._library)  # so that all built-in names are known
         name = getattr(value, "name", None)
         name = name.lower() if isinstance(name, str) else dashed(value.__name__)
@@ -129,7 +129,7 @@ def dashed(name: str) -> str:
 
 
 def described(spec: Any, always: tuple[str, ...] = ()) -> str:
-    """Format a dataclass as a Python call, with the fields in `always` and all that are not the default."""
+    """Format a dataclass as a Python call, with the fields in `always` and all non-default fields."""
     arguments = [
         f"{f.name}={getattr(spec, f.name)!r}"
         for f in fields(spec)

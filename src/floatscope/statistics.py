@@ -108,7 +108,7 @@ class Table(Registry[Statistic]):
         self.version = 0  # number of times that statistics were added or removed
 
     def add(self, statistic: Statistic) -> None:
-        """Add a user's statistic. It may replace the user's earlier one of this name, not a built-in one."""
+        """Add a user's statistic. It may replace a user's statistic of this name, but no built-in one."""
         if statistic.compute is None:
             raise UsageError(
                 f"statistic {statistic.name!r} has no function", "Give compute=f(view, call)."

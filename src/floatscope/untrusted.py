@@ -128,7 +128,7 @@ def exists(path: Path | str) -> bool:
 
 
 def encodable(text: str) -> str:
-    """Return the text with escapes for what UTF-8 cannot encode, such as undecodable file name bytes."""
+    """Return the text with escapes for characters that UTF-8 cannot encode, such as bytes of file names."""
     return text.encode("utf-8", "backslashreplace").decode()
 
 

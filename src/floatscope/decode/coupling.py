@@ -54,7 +54,7 @@ def _window_attention(call: attention_hook.Call, state: State) -> Float[Tensor, 
 def listening(
     model: Model, state: State, layers: frozenset[int] | None
 ) -> Iterator[Coupling | None]:
-    """Yield a Coupling that measures `layers` in the forward of the `with` block; None if `layers` is."""
+    """Yield a Coupling that measures `layers` while the `with` block runs; yield None if `layers` is None."""
     if layers is None:
         yield None
         return

@@ -52,7 +52,7 @@ def sampler_of(name: str, common: Mapping[str, Any], options: Iterable[str] = ()
     """Make a sampler from a name, the `common` settings that it has, and "field=value" options.
 
     The name may carry settings: "confidence,temperature=0.7". A common setting of None keeps the
-    sampler's default; the default temperature of Dream, for example, differs from that of other samplers.
+    sampler's default; for example, Dream's default temperature is 0.2.
     """
     name, *brought = (part.strip() for part in name.split(","))
     options = [*brought, *options]

@@ -225,7 +225,7 @@ def prepared(model: Model, prompt: Encoded) -> Encoded:
 
 
 def overruled(model: Model, state: State, canvas: Int[Tensor, "b s"]) -> Int[Tensor, "b s"]:
-    """Return the canvas after the edits in force have overruled the step; the same object if none did."""
+    """Return the canvas after the edits in force have overruled the step; the same object if no edit did."""
     for edit in model.edits:
         canvas = edit.overrule(state, canvas)
     return canvas
@@ -245,7 +245,7 @@ def notify_edits(model: Model, state: State) -> Iterator[None]:
 
 @contextmanager
 def notified(edits: Sequence[Edit], state: State) -> Iterator[None]:
-    """Enter each edit's context of a forward, in order, for the `with` block."""
+    """Enter each edit's context manager for a forward, in order, while the `with` block runs."""
     with ExitStack() as stack:
         for edit in edits:
             stack.enter_context(edit.forward(state))

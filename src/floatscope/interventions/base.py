@@ -48,7 +48,7 @@ class ActiveIntervention(Edit):
 
     @contextmanager
     def installed(self) -> Iterator[None]:
-        """Open a context for hooks other than the attention hook, while the intervention is in force."""
+        """Hold hooks other than the attention hook in the model while the intervention is in force."""
         yield
 
     def acts(self, layer: int) -> bool:
@@ -200,7 +200,7 @@ class Combined(Intervention):
 
 @contextmanager
 def _suspended(model: Model) -> Iterator[None]:
-    """Suspend the interventions in force for a `with` block that runs the model on a random text."""
+    """Suspend the interventions in force while the `with` block runs the model on a random text."""
     before, model.edits = model.edits, []
     try:
         with attention_hook.suspend(model.net):

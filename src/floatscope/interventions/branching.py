@@ -158,7 +158,7 @@ class _Branches:
 
 @contextmanager
 def _identity(block: nn.Module) -> Iterator[None]:
-    """Replace a layer by the identity within a `with` block, because its output is already stored."""
+    """Replace a layer by the identity while a `with` block runs, because its output is already stored."""
     block.forward = lambda hidden_states, *args, **kwargs: hidden_states
     try:
         yield

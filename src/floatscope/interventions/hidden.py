@@ -51,8 +51,7 @@ class Hidden:
     def mean(self, prompt: int | None = None, steps: int | None = None) -> dict[str, float]:
         """Return the hidden share of attention and the mean number of hidden columns per head, by name.
 
-        Both are means over one prompt (default: all prompts) and the first `steps` steps (default: all
-        steps).
+        Both are means over one prompt (default: all) and over the first `steps` steps (default: all).
         """
         hidden, rows, columns = self._arrays()[
             :, slice(prompt, None if prompt is None else prompt + 1)

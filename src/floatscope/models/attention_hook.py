@@ -258,7 +258,7 @@ def enable(net: PreTrainedModel) -> Iterator[None]:
 
 @contextmanager
 def attach(net: PreTrainedModel, handler: Handler, *, innermost: bool = False) -> Iterator[None]:
-    """Call `handler` at every attention of `net`; an innermost handler sees the changes of all others."""
+    """Call `handler` at every attention of `net`; an innermost handler sees the other handlers' changes."""
     modules = attention_modules(net)
     with enable(net):
         for module in modules:

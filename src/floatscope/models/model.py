@@ -275,7 +275,7 @@ class Model:
         return self.raw_text([i for i in answer if i not in self.special_ids])
 
     def raw_text(self, ids: Sequence[int]) -> str:
-        """Return the text of all tokens, including special ones; their ids if there is no tokenizer."""
+        """Return the text of all tokens, including special tokens, or the ids if there is no tokenizer."""
         if self.tokenizer is None:
             return " ".join(map(str, ids))
         with foreign(ModelError, f"the tokenizer of {self.name} fails", "Copy its files again."):

@@ -1,7 +1,7 @@
 """Move small tensors between host and device without waiting for the device.
 
-torch copies a list, or a tensor in pageable memory, only after all launched work has run. A loop
-that launches work in advance would wait at each such copy.
+torch copies a list, or a tensor in pageable memory, only after all launched work has run. A loop that
+launches work in advance would wait for the device at each such copy.
 """
 
 from collections.abc import Sequence

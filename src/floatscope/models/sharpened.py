@@ -95,7 +95,7 @@ def match_sharpness(
 
 @contextmanager
 def sharpened(control: Model, log_scale: Float[Tensor, "layer h"]) -> Iterator[None]:
-    """Scale the queries in every forward of `control` inside a `with` block by e^`log_scale`, per head."""
+    """Scale `control`'s queries by e^`log_scale`, per head, in forwards while a `with` block runs."""
     with attention_hook.attach(control.net, _Scaling(log_scale)):
         yield
 

@@ -51,7 +51,7 @@ def positive_integer(value: Any, name: str) -> int:
 
 
 def require_numbers(fields: Mapping[str, Any], where: Path) -> dict[str, int]:
-    """Return the sizes among a config's fields as ints; refuse one that is no positive whole number."""
+    """Return the sizes among a config's fields as ints; refuse a size that is no positive whole number."""
     sizes = {name: fields[name] for name in _SIZES if fields.get(name) is not None}
     return {name: positive_integer(value, f"{where}: {name}") for name, value in sizes.items()}
 

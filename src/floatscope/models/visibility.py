@@ -141,7 +141,7 @@ class Visibility:
 
     @cached_property
     def first_visible(self) -> Int[Tensor, "b q"]:
-        """Column of the first key that each query sees. It never decreases from row to row."""
+        """Column of the first key that each query sees. The column never decreases from row to row."""
         padding = self.padding[:, None].expand(-1, self.queries)
         if self.reach is None:
             return padding

@@ -18,8 +18,8 @@ class Threshold(Sampler):
     position per step and takes as many steps as it needs. With `factor` f, a step reveals the n most
     confident masks, where n is the largest number with p_(n) ≥ 1 − f/(n + 1), and p_(n) is the n-th
     highest probability. The remaining mask is also revealed if it is the only one that misses the bound,
-    so the last two masks are always revealed together. The paper's rule, the largest n with (n + 1)(1 −
-    p_(n)) < f, has no such exception and excludes equality. The method was published with blocks of 32
+    so the last two masks are always revealed together. The paper's rule, the largest n with
+    (n + 1)(1 − p_(n)) < f, has no such exception and excludes equality. The method was published with blocks of 32
     and an approximate cache; here the computation is exact.
 
     Args:

@@ -132,7 +132,7 @@ class _Active(ActiveMask):
                 self.chosen[prompt] = end, state.step
 
     def _due(self, before: tuple[int, int] | None, step: int, end: int) -> bool:
-        """Tell whether to choose keys at `step`; `before` has the last choice's block end and step."""
+        """Tell whether to choose keys at `step`; `before` is the last choice's block end and step."""
         spec = self.spec
         if before is None:
             return not isinstance(spec.chosen_at, int) or step >= spec.chosen_at

@@ -34,7 +34,7 @@ def merge(net: PreTrainedModel, adapter: Adapter, key_mapping: Mapping[str, str]
 
 
 def _place(names: set[str], module: str, key_mapping: Mapping[str, str], adapter: Adapter) -> str:
-    """Return the network's name for a module of the adapter; raise ModelError if it has no such module."""
+    """Return the network's name for an adapter's module; raise ModelError if the network lacks the module."""
     if module in names:
         return module
     for pattern, ours in key_mapping.items():

@@ -63,7 +63,7 @@ def write_selfcheck(
 
 
 def reproduce(model: Model, path: Path) -> None:
-    """Raise ModelError if the model does not reproduce the logits in selfcheck.json, if there is one."""
+    """Raise ModelError if the model does not reproduce the logits in selfcheck.json, if the file exists."""
     file = path / FILE
     if not file.exists():
         return

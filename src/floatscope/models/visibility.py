@@ -1,10 +1,10 @@
 """The rule that determines which rows see which keys in one forward, without an S×S matrix.
 
 The S×S matrix is computed only if transformers needs a mask (for padding or blocks), once per forward for
-all layers. Padding is always on the left, and no row sees it. The prompts of a batch may have their blocks
-at different positions: each prompt has its own grid, and its own last column if it is at an earlier block
-than other prompts. Local layers have a narrower rule (`within`); the network computes the mask of local
-layers.
+all layers. Padding is always on the left, and the row of a token never sees it. The prompts of a batch
+may have their blocks at different positions: each prompt has its own grid, and its own last column if it
+is at an earlier block than other prompts. Local layers have a narrower rule (`within`); the network
+computes the mask of local layers.
 """
 
 from dataclasses import dataclass, replace

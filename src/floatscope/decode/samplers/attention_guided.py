@@ -24,8 +24,8 @@ class AttentionGuided(Sampler):
     mean of the attention in both directions, over the heads of the last 30 % of the layers (or of
     `layers`); p is the probability of a mask's proposed token. Masks are taken in falling order of
     p · Σ s, where the sum is over all other masks. A mask is skipped if its s with a mask that is already
-    taken exceeds τ times its largest s with any mask. τ grows from `tau_min` to `tau_max` with the share of the answer
-    that is revealed. The sampler takes as many steps as it needs.
+    taken exceeds τ times its largest s with any mask. τ grows from `tau_min` to `tau_max` with the share
+    of the answer that is revealed. The sampler takes as many steps as it needs.
 
     Args:
         tau_min: τ at the first step, 0 to 1, default 0.01.

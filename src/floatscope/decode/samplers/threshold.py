@@ -19,8 +19,8 @@ class Threshold(Sampler):
     confident masks, where n is the largest number with p_(n) ≥ 1 − f/(n + 1), and p_(n) is the n-th
     highest probability. The remaining mask is also revealed if it is the only one that misses the bound,
     so the last two masks are always revealed together. The paper's rule, the largest n with
-    (n + 1)(1 − p_(n)) < f, has no such exception and excludes equality. The method was published with blocks of 32
-    and an approximate cache; here the computation is exact.
+    (n + 1)(1 − p_(n)) < f, has no such exception and excludes equality. The method was published with
+    blocks of 32 and an approximate cache; here the computation is exact.
 
     Args:
         threshold: probability from which a token is revealed, 0 to 1, default 0.9. Not used with

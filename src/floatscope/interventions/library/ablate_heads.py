@@ -25,14 +25,14 @@ KINDS: dict[str, type | None] = {"zero": None, "mean": HeadMeans, "resample": He
 
 @dataclass(frozen=True)
 class AblateHeads(Intervention):
-    """Replace the output of chosen heads by zero, by its mean, or by the output in another prompt.
+    """Replace the output of chosen heads by zero, by the head's mean, or by the output in another prompt.
 
     Args:
         heads: pairs ((layer, head), …), at least one; negative numbers count from the end.
         to: "zero" (default). "mean" replaces each row by the mean over all rows of the runs of
-            `reference`. "resample" replaces each row by a row of another prompt of `reference`; that
-            prompt and its rows are drawn once per decoded prompt, and are the same for all heads, layers
-            and steps, so that the outputs of heads ablated together come from the same rows.
+            `reference`. "resample" replaces each row by a row of another prompt of `reference`. That
+            prompt and its rows are drawn once per decoded prompt. The draws are the same for all heads,
+            layers and steps, so the outputs of heads ablated together come from the same rows.
         steps: steps at which to ablate, as a number, a slice or a sequence; all by default.
         reference: `HeadMeans.of(model, prompts)` for "mean", `HeadRows.of(model, prompts)` for
             "resample", None for "zero".

@@ -1,8 +1,8 @@
 """Floatscope: an instrument for attention in masked diffusion language models.
 
-This module contains only the public names. They are imported when first used, so `floatscope --help` and
-reading a saved trace do not wait for torch. Measures, samplers and interventions are in namespaces, such
-as `floatscope.measures`.
+This module contains only the public names. Each name is imported when it is first used, so the
+command `floatscope --help` and the reading of a saved trace do not import torch. Measures, samplers and
+interventions are in namespaces, such as `floatscope.measures`.
 """
 
 from typing import TYPE_CHECKING

@@ -1,7 +1,7 @@
-"""Public names of a package, listed once and imported when first used.
+"""Import the public names of a package when they are first used.
 
-A package lists its names as ordinary imports under `if TYPE_CHECKING:` in its `__init__`. Type checkers
-and `lazily` read the same list. (Scientific Python's SPEC 1 uses stub files for this.)
+A package lists its names as ordinary imports under `if TYPE_CHECKING:` in its `__init__`. Type
+checkers and `lazily` read this list. (Scientific Python's SPEC 1 uses stub files for this.)
 """
 
 import ast
@@ -18,7 +18,7 @@ from .errors import did_you_mean
 def lazily(package: str, *defined: str) -> list[str]:
     """Define `__getattr__`, `__dir__` and `__all__` of a package, and return its public names in order.
 
-    `defined` lists public names that the package defines itself.
+    `defined` lists the public names that the package's `__init__` defines itself.
     """
     module = vars(sys.modules[package])
     where = {name: (home, attribute) for name, home, attribute in listed(package)}

@@ -1,9 +1,10 @@
-"""Write files and directories atomically: under a temporary name beside the target, then renamed.
+"""Write files and directories atomically: write under a temporary name beside the target, then rename.
 
-A name that ends in `.partial` is never read. A directory is locked while it is written. The kernel
-releases the lock when its holder ends, so leftovers of a killed writer can be distinguished from
-directories in use, and the next writer removes them. Leftover files are removed by the process that holds
-the lock of their run. Windows has no locks for directories, so leftovers are kept.
+Temporary names end in `.partial` and are never read. A temporary directory is locked while it is written.
+The kernel releases the lock when the writing process ends, so a directory that a killed process left
+behind can be distinguished from a directory in use, and the next writer removes it. Temporary files that
+were left behind are removed by the process that holds the lock of their run. Windows has no locks for
+directories, so temporary directories that were left behind are kept there.
 """
 
 import errno
@@ -115,7 +116,7 @@ def make_folder(path: Path) -> Path:
 def placed(path: Path, require_free: Callable[[], None]) -> Iterator[Path]:
     """Yield an empty temporary directory, and rename it to the path at the end, or remove it on an error.
 
-    An earlier file or directory at the path is replaced unless `require_free` raises.
+    A file or directory that exists at the path is replaced, unless `require_free` raises an error.
     """
     with folder_beside(path) as partial:
         yield partial
@@ -192,8 +193,8 @@ def _neighbour(path: Path, ending: str) -> Path:
 def make_locked(make: Callable[[], Path]) -> tuple[Path, int | None]:
     """Make and lock a directory; return its path and the handle of the lock.
 
-    The lock lasts until the handle is released or the process ends. The handle is None on systems without
-    locks for directories.
+    The lock lasts until the handle is released or the process ends. The handle is None on a system
+    that has no locks for directories.
     """
     if not _CAN_OPEN_DIRECTORIES:
         return make(), None

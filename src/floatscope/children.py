@@ -1,10 +1,10 @@
 """Start child processes, exchange messages with them, and end them.
 
-`ChildProcess` runs a function in another process and exchanges messages with it in threads. `LineProcess`
-runs a module that answers each line with a line. Neither imports anything from the working directory:
-`python -m`, `python -c` and multiprocessing put that directory first on the module search path, and a
-downloaded checkpoint or run may contain a `selectors.py`. With PYTHONSAFEPATH set, the interpreter leaves
-the working directory out.
+`ChildProcess` runs a function in another process; threads of this process exchange messages with it.
+`LineProcess` runs a module that answers each input line with one output line. The child processes import
+nothing from the working directory. By default `python -m`, `python -c` and multiprocessing put that
+directory first on the module search path, and a downloaded checkpoint or run may contain a file such as
+`selectors.py`. With PYTHONSAFEPATH set, the interpreter does not put it there.
 """
 
 import os
@@ -33,7 +33,7 @@ OnEnd = Callable[[], None]
 
 
 class Child:
-    """Base of functions that run in another process or thread and exchange messages through a pipe.
+    """Base class of ChildProcess and ChildThread, which exchange messages with a function through a pipe.
 
     One thread reads the pipe and another writes to it, so neither a full pipe nor a partial message
     blocks the caller. `on_message` and `on_end` of `start` are called in the reading thread.
@@ -97,10 +97,10 @@ class Child:
 class ChildProcess(Child):
     """A function in its own process, which is killed when this process ends.
 
-    This process is never forked: a forked child of a process that uses threads or a GPU is broken. On Linux
-    without a GPU children are forked from a server that has imported `preload` and runs nothing, so that
-    only the first child waits for imports. Elsewhere each child is a new interpreter. Ctrl-C, which
-    reaches every process of a terminal, is blocked in children.
+    This process is never forked, because a forked child of a process that uses threads or a GPU fails. On
+    Linux without a GPU, children are forked from a server process that has imported `preload` and does
+    nothing else, so only the first child waits for imports. On other systems each child is a new
+    interpreter. Ctrl-C reaches every process of a terminal and is therefore blocked in children.
 
     Args:
         target (callable): function of a module, called in the child as `target(pipe, *arguments)`.
@@ -147,7 +147,7 @@ class ChildProcess(Child):
             self.kill()
 
     def wait(self) -> int | None:
-        """Wait up to ten seconds for the process to end; return its exit code, or None if it has none."""
+        """Wait up to ten seconds for the process to end; return its exit code, or None without a code."""
         if self.process is None:
             return None
         self.process.join(_DYING_SECONDS)
@@ -174,7 +174,7 @@ class ChildThread(Child):
     """A function that runs in a thread of this process. A hung thread cannot be ended.
 
     Args:
-        target (callable): called as `target(pipe, *arguments)`; it closes the pipe when it ends.
+        target (callable): called as `target(pipe, *arguments)`; the function closes the pipe when it ends.
         arguments (tuple): further arguments of the function.
     """
 
@@ -194,8 +194,8 @@ class LineProcess:
     """A module that runs in its own interpreter and answers each input line with one output line.
 
     The interpreter is started for the first line, and again after it has ended. It does not import the
-    main module of this process, and it ends when its input is closed. After a fork, the forked process
-    starts an interpreter of its own.
+    main module of this process, and it ends when its input is closed. If this process is forked, the
+    forked process starts another interpreter.
 
     Args:
         module (str): name of the module, run as `python -m module`.
@@ -272,7 +272,7 @@ def _start_context(preload: str) -> Any:
 
 @contextmanager
 def _safe_path() -> Iterator[None]:
-    """Set PYTHONSAFEPATH for interpreters that multiprocessing starts inside this block."""
+    """Set PYTHONSAFEPATH for interpreters that multiprocessing starts while the `with` block runs."""
     with _environment_lock:
         before = os.environ.get(_SAFE_PATH)
         os.environ[_SAFE_PATH] = "1"
@@ -287,7 +287,7 @@ def _safe_path() -> Iterator[None]:
 
 @contextmanager
 def _blocked_interrupts() -> Iterator[None]:
-    """Block SIGINT in this thread, and in the processes and threads that are started inside the block."""
+    """Block SIGINT in this thread, and in processes and threads started while the `with` block runs."""
     if not hasattr(signal, "pthread_sigmask"):  # Windows
         yield
         return

@@ -1,7 +1,8 @@
 """Errors that state a problem and its remedy.
 
-Every error that a user can cause is a FloatscopeError. The command line prints its text without a
-traceback and exits with the class's exit code. Any other exception that escapes is a bug in Floatscope.
+Every error that a user can cause is a FloatscopeError. The command line prints the error's text without a
+traceback and exits with the exit code of the error's class. Any other exception that escapes is a bug in
+Floatscope.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -86,7 +87,7 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 @contextmanager
 def enough_memory() -> Iterator[None]:
-    """Convert an out-of-memory error of a CPU to OutOfMemory, with a remedy; re-raise a GPU's unchanged."""
+    """Convert an out-of-memory error of a CPU to OutOfMemory, with a remedy; re-raise that of a GPU."""
     try:
         yield
     except (MemoryError, RuntimeError) as error:
@@ -105,8 +106,8 @@ def enough_memory() -> Iterator[None]:
 def foreign(kind: type[FloatscopeError], problem: str, remedy: str) -> Iterator[None]:
     """Convert any exception of a library that reads untrusted files to an error of class `kind`.
 
-    Such libraries do not document their exceptions, and libraries written in Rust may panic, which raises
-    no subclass of Exception. Interrupts of this process (Ctrl-C) pass through.
+    Such libraries do not document their exceptions. Libraries written in Rust may panic, which raises an
+    exception that is not a subclass of Exception. Interrupts of this process (Ctrl-C) pass through.
     """
     try:
         yield

@@ -1,7 +1,7 @@
 """The glossary: definitions of the terms that pages, figures and documentation use.
 
-`glossary.json` holds the data. The report and the live page show definitions as tooltips;
-`docs/reference/glossary.md` is generated from the same file.
+`glossary.json` contains the definitions. The report and the live page show them as tooltips;
+`docs/reference/glossary.md` is generated from `glossary.json`.
 """
 
 import json
@@ -10,13 +10,13 @@ from typing import NotRequired, TypedDict
 
 
 class Term(TypedDict):
-    """One entry of the glossary.
+    """An entry of the glossary: the definition of a term.
 
     Args:
         definition: One or two plain sentences.
         also: Other spellings, plurals and synonyms.
         link: Page and anchor of the entry, relative to `docs/`.
-        more: A page that explains the term at length, relative to `docs/reference/`.
+        more: Page that explains the term in detail, relative to `docs/reference/`.
     """
 
     definition: str

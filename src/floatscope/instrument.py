@@ -1,4 +1,4 @@
-"""The public Model: a loaded and checked checkpoint that decodes and traces."""
+"""The public Model, which decodes prompts and records traces, and `load`, which makes it."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -47,7 +47,7 @@ class Keywords(DecodeKeywords, TraceKeywords, total=False):
 
 
 class Model(models.Model):
-    """A language model that decodes, traces and reads texts. Made by `floatscope.load`.
+    """A language model that decodes, traces and reads texts. Created by `floatscope.load`.
 
     Args:
         name: name in tables, figures and errors.
@@ -61,7 +61,7 @@ class Model(models.Model):
         mask_id: token id of the mask, or None for a causal model.
         end_ids: token ids that end a text; the first is the end-of-sequence token.
         chat: whether prompts use the tokenizer's chat template by default.
-        grid (Grid): where the blocks of a block model begin: at position 0 or at the answer.
+        grid (Grid): whether the blocks of a block model begin at position 0 or at the answer.
         edits: the interventions in force, filled by their `with` blocks.
         graphs: whether a GPU may record and replay forwards: True if that saves time, "always" or False.
     """
@@ -98,7 +98,7 @@ class Model(models.Model):
             progress: called with (steps done, total steps).
             cache: which keys and values to reuse between steps, as for `trace`.
             **options: `batch_size`, `progress` and `cache`. Any other name is refused with an error that
-                names the option or sampler setting that was probably meant.
+                suggests the option or sampler setting that was probably meant.
 
         Returns:
             A `Decoding`, or a list of them in the order of the prompts.
@@ -195,7 +195,8 @@ class Model(models.Model):
     ) -> Trace:
         """Run one forward over a finished sequence and return a trace with one step.
 
-        Papers that ignore denoising steps measure attention in this way. No token changes in the step.
+        Papers that ignore denoising steps measure the attention of such a forward. The step changes no
+        token.
 
         Args:
             finished: a trace or a decoding, whose prompt and answer are read together, or any prompt.
@@ -217,8 +218,8 @@ class Model(models.Model):
         """Read five states of a decoding again, so that their attention can be compared over the same rows.
 
         The states are the start, ¼, ½ and ¾ of the content, and the last step at which 8 rows are still
-        masked (fewer if the answer is too short). Each is one forward. Rows are grouped by how long they
-        stay masked. `Movement` measures such a trace.
+        masked (fewer rows if the answer is too short). Each state is read in one forward. Rows are
+        grouped by how long they stay masked. `Movement` measures such a trace.
 
         Args:
             trace: a decoding to read again. It may come from another model, such as the trained network
@@ -237,7 +238,7 @@ class Model(models.Model):
         """Compute the attention matrix A_ij (query i, key j) of chosen heads at one step of a trace.
 
         Runs one forward over the step's canvas without a cache; the rows equal those of a decoding with an
-        exact cache. Works only with the model that made the trace, without interventions.
+        exact cache. The trace must come from this model, without interventions.
 
         Args:
             trace: a trace made by this model.
@@ -266,15 +267,15 @@ class Model(models.Model):
     ) -> Activations:
         """Decode, and write the residual stream at the input of chosen layers to a store on disk.
 
-        Memory does not grow with the number of prompts. The tokens are those of `generate`.
+        Memory use does not grow with the number of prompts. The tokens are the same as with `generate`.
 
         Args:
             prompts, sampler, batch_size, progress: as for `trace`.
-            out: directory to create. It appears only when it is complete.
+            out: directory to create. The directory has this name only once it is complete.
             layers, steps: layers and steps to write, as a number, a slice or a sequence; all by default.
             positions: "prompt", "answer", "masked" or "revealed" (at that step), or position numbers
                 counted over prompt and answer; all by default.
-            dtype: "float32", "float16" or "bfloat16"; "auto" (default) is the model's own.
+            dtype: "float32", "float16" or "bfloat16"; "auto" (default) is the model's dtype.
 
         Returns:
             The opened store.
@@ -410,24 +411,25 @@ def load(
 
     Args:
         where: a directory, a .gguf file, a hub id, the name of an embedded model ("pair/mdm",
-            "twin/mdm"), or a loaded transformers model. May carry settings, as on the command line:
+            "twin/mdm"), or a loaded transformers model. A text may contain settings, as on the command line:
             "ours=./dir,family=Llama,mask_id=4". An argument given here overrides such a setting.
         name: name in tables, figures and pages; the path by default.
-        adapter: directory with a LoRA adapter in PEFT's format, which is merged into the weights.
+        adapter: directory with a LoRA adapter in PEFT's format; the adapter is merged into the weights.
         dtype: "auto" (default) is bfloat16 on a GPU and float32 on a CPU.
         device: a torch device; "cuda" if available by default. "auto" spreads the layers over all GPUs,
             as `device_map` of transformers does (needs accelerate).
         tokenizer: replaces the checkpoint's tokenizer. A loaded transformers model needs it to take text.
         family: name of the family to read the weights as, whatever config.json says.
-        direction: "causal", "bidirectional", "block-causal" or "active-block"; the family's by default.
-        block: block length in tokens of a block model, if the checkpoint does not say.
-        shift: 1 if row i predicts position i + 1, 0 if it predicts position i; the family's by default.
-        mask_id: token id of the mask, if the checkpoint does not say.
+        direction: "causal", "bidirectional", "block-causal" or "active-block"; that of the family by default.
+        block: block length in tokens of a block model, if the checkpoint does not state it.
+        shift: 1 if row i predicts position i + 1, 0 if it predicts position i; that of the family by
+            default.
+        mask_id: token id of the mask, if the checkpoint does not state it.
         override_mask: use `mask_id` although the checkpoint names another mask token.
-        grid: blocks begin at position 0 ("start") or at the answer ("padded"); the family's by default.
+        grid: blocks begin at position 0 ("start") or at the answer ("padded"); as in the family by default.
         revision: branch, tag or commit of a hub id.
         weights: "trained" (default), or "permuted" for an untrained control: the entries of every weight
-            matrix are shuffled, which keeps architecture and norms and destroys everything learned. A
+            matrix are shuffled, which keeps architecture and norms and removes everything learned. A
             loaded network is copied first.
         seed: seed of the permutation, default 0; each seed gives another control.
         check: run the self-check, True by default.

@@ -1,9 +1,9 @@
 """Registries of measures, samplers, interventions, families and studies, by name.
 
-Each kind has one Registry, an attribute of its base class. The library of a kind lists its names, which
-are imported when they are used; `register` adds a user's object. User code comes from a module that the
-user names (`load_plugin`) or from an installed package with the entry point group `floatscope`, never
-from a checkpoint, a trace or a run directory.
+Each kind of object has one Registry, an attribute of the kind's base class. The library of a kind lists
+the names of its objects, which are imported when they are used; `register` adds a user's object. User
+code comes from a module that the user names (`load_plugin`) or from an installed package with the entry
+point group `floatscope`, never from a checkpoint, a trace or a run directory.
 """
 
 import re
@@ -25,7 +25,7 @@ GROUP = "floatscope"  # group of entry points
 
 
 class Registry(Mapping[str, V], Generic[V]):
-    """The objects of one kind, by the names that users type, in display order."""
+    """A registry of the objects of one kind, by the names that users type, in display order."""
 
     def __init__(
         self, kind: str, library: str, make: Callable[[Any], V] = lambda value: value
@@ -44,13 +44,13 @@ class Registry(Mapping[str, V], Generic[V]):
     ) -> None:
         """Register built-in objects by package and attribute name, without importing them.
 
-        Each is registered under its attribute name in dashed form, or under its name in `called`.
+        Each object is registered under its attribute name in dashed form, or under its name in `called`.
         """
         for attribute in attributes:
             self._builtin[(called or {}).get(attribute) or dashed(attribute)] = package, attribute
 
     def add(self, value: Any) -> None:
-        """Add a user's object. It may replace an earlier user object of this name, but not a built-in one."""
+        """Add a user's object. It may replace a user's object of this name, but no built-in object."""
         import_module(self._library)  # so that all built-in names are known
         name = getattr(value, "name", None)
         name = name.lower() if isinstance(name, str) else dashed(value.__name__)
@@ -109,7 +109,7 @@ STUDIES: Registry[Any] = Registry("study", "floatscope.studies.library", lambda 
 
 
 class Configured:
-    """Base of settings dataclasses; the error for an unknown setting suggests the closest name."""
+    """Base class of settings dataclasses. The error for an unknown setting suggests the closest name."""
 
     def __new__(cls, *args: Any, **settings: Any) -> Any:
         if is_dataclass(cls):
@@ -129,7 +129,7 @@ def dashed(name: str) -> str:
 
 
 def described(spec: Any, always: tuple[str, ...] = ()) -> str:
-    """Format a dataclass as a Python call, with the fields in `always` and all that are not the default."""
+    """Format a dataclass as a Python call, with the fields in `always` and all non-default fields."""
     arguments = [
         f"{f.name}={getattr(spec, f.name)!r}"
         for f in fields(spec)
@@ -142,8 +142,8 @@ def register(extension: T) -> T:
     """Register a measure, sampler, intervention, study, family or statistic under its name.
 
     Use it as a decorator of a class, or call it with a Family or Statistic. On the command line and in
-    TOML files the object has its `name`, or else its class name with dashes: `MaskColumns` is
-    `mask-columns`.
+    TOML files, users refer to the object by its `name`, or by its class name with dashes if it has no
+    `name`: `MaskColumns` is `mask-columns`.
 
     Args:
         extension: a subclass of fs.Measure, fs.Sampler, fs.Intervention or fs.Study, an fs.Family, or a

@@ -1,8 +1,8 @@
-"""The statistics that a trace can keep: one table for recorder, store, `keep=` and documentation.
+"""The table of statistics that a trace can keep, used by recorder, store, `keep=` and documentation.
 
-A statistic is a row of STATISTICS: its name in `keep=` and the arrays that it adds to a trace.
-`fs.register(Statistic(...))` adds a row with its own function. This module does not import torch, so
-traces can be read without it.
+A row of STATISTICS describes one statistic: its name in `keep=` and the arrays that it adds to a trace.
+`fs.register(Statistic(...))` adds a row with a user's function. This module does not import torch, so
+traces can be read without torch.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -18,7 +18,8 @@ from .registry import Registry
 class Join(Enum):
     """How rows of later forwards in a cached decoding are combined with an array's earlier values.
 
-    `SUM` adds sums over rows, `ROWS` appends one value per row, `LATEST` replaces the value.
+    `SUM` adds the sums over the new rows to the earlier sums. `ROWS` appends one value for each new row.
+    `LATEST` replaces the earlier value.
     """
 
     SUM = "sums over rows; the sums of earlier rows are added"
@@ -34,12 +35,12 @@ class Array:
         name: name of the variable in a trace.
         dims: dimensions, from group, layer, head, key, query, source, target and choice; a trace puts
             "step" before them.
-        join: how rows of later forwards are combined with earlier values if a cache keeps earlier rows;
-            one value per row by default.
+        join: how rows of later forwards are combined with earlier values if a cache keeps earlier rows.
+            The default is `ROWS`, one value per row.
         over: divisor of stored sums: an earlier array of the statistic, such as "viewers" (the number of
             queries that see a key), or "source" (the number of rows of the source region). None (default)
-            divides by nothing.
-        dtype: dtype in a trace; None (default) is the trace's own.
+            for sums that are not divided.
+        dtype: dtype in a trace; None (default) is the dtype of the trace.
         stored: False for a count that is only used as a divisor of other arrays.
         predicted: True if the array has values for the predicted positions only.
     """
@@ -75,15 +76,16 @@ Compute = Callable[[Any, Any], Mapping[str, Any]]
 
 @dataclass(frozen=True)
 class Statistic:
-    """A statistic that a trace can keep: one row of the table.
+    """A statistic that a trace can keep; a row of STATISTICS.
 
     Attributes:
         name: name in `keep=`.
         about: description for users.
         arrays: arrays that it adds to a trace.
-        on_request: kept only if named, because it is expensive or rarely needed. False by default.
-        needs_weights: computed from the attention weights, in passes that all such statistics share.
+        on_request: whether the statistic is kept only if named, because it is expensive or rarely needed.
             False by default.
+        needs_weights: whether the statistic is computed from the attention weights, in passes that all
+            such statistics share. False by default.
         compute: for a user's statistic, the function of one layer's attention: `compute(view, call)`
             returns arrays by name.
     """
@@ -98,7 +100,7 @@ class Statistic:
 
 
 class Table(Registry[Statistic]):
-    """Statistics by name, in display order."""
+    """A table of statistics by name, in display order."""
 
     def __init__(self, rows: Iterable[Statistic]) -> None:
         super().__init__("statistic", __name__)
@@ -106,7 +108,7 @@ class Table(Registry[Statistic]):
         self.version = 0  # number of times that statistics were added or removed
 
     def add(self, statistic: Statistic) -> None:
-        """Add a user's statistic. It may replace the user's earlier one of this name, not a built-in one."""
+        """Add a user's statistic. It may replace a user's statistic of this name, but no built-in one."""
         if statistic.compute is None:
             raise UsageError(
                 f"statistic {statistic.name!r} has no function", "Give compute=f(view, call)."

@@ -1,9 +1,9 @@
 """Read untrusted files: regular files only, with limits on size, depth and types.
 
-A run, a trace, an adapter or a checkpoint may come from a stranger. All of its JSON files are read by
-this module: a FIFO or a device is refused without blocking, files are read up to a limit, and their
-contents are checked before use. Every fault raises Unreadable; the caller turns it into its own error
-with the path in front.
+A run, a trace, an adapter or a checkpoint may come from a stranger. All JSON files of these directories
+are read by this module: a FIFO or a device is refused without blocking, files are read up to a size limit,
+and the contents are checked before use. Every fault raises Unreadable; the caller converts Unreadable to
+an error of the caller's kind, with the path in front.
 """
 
 import errno
@@ -26,7 +26,7 @@ RATIO, FREE = 200, 512 << 20
 
 
 class Unreadable(ValueError):
-    """Raised for a file that cannot be read, with the problem, its remedy and the line number, from 1."""
+    """Raised for a file that cannot be read; contains the problem, its remedy and the line number, from 1."""
 
     def __init__(self, problem: str, remedy: str = "Copy it again.", line: int = 1) -> None:
         super().__init__(problem)
@@ -88,9 +88,10 @@ def read_lines(path: Path | str, limit: int = 1 << 20) -> Iterator[bytes]:
 
 
 def open_to_append(path: Path | str) -> FileIO:
-    """Open a regular file for appending, or create it, where others can write; OSError for other files.
+    """Open or create a regular file for appending in a directory where others can write.
 
-    Links are not followed: a link with the name of a log could point to any file of the user.
+    Files that are not regular raise OSError. Links are not followed, because a link with the name of a log
+    could point to any file of the user.
     """
     if os.path.islink(path):
         raise OSError(errno.ELOOP, "it is a link, which is not followed")
@@ -127,7 +128,7 @@ def exists(path: Path | str) -> bool:
 
 
 def encodable(text: str) -> str:
-    """Return the text with escapes for what UTF-8 cannot encode, such as undecodable file name bytes."""
+    """Return the text with escapes for characters that UTF-8 cannot encode, such as bytes of file names."""
     return text.encode("utf-8", "backslashreplace").decode()
 
 
@@ -167,8 +168,8 @@ def parse_object(raw: bytes) -> dict[str, Any]:
 def require_modest(data: Any, size: int) -> None:
     """Refuse data nested deeper than DEPTH, or with more lists and objects than its file has bytes.
 
-    The second limit is for YAML, whose aliases repeat a list: expanded, a short file can exceed a
-    machine's memory.
+    The second limit is for YAML, whose aliases repeat a list: the expanded data of a short file can exceed
+    a machine's memory.
     """
     level, count = [data], 1
     for _ in range(DEPTH):

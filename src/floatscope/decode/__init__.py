@@ -1,4 +1,4 @@
-"""Decoding: fill a canvas step by step with a model and a sampler."""
+"""Decode: fill a canvas with tokens step by step, with a model and a sampler."""
 
 from typing import TYPE_CHECKING
 

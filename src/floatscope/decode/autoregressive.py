@@ -1,4 +1,4 @@
-"""The decoding loop of causal models: continue a text with a KV cache, one generated token per step."""
+"""The decoding loop of causal models: continue each text with a KV cache, one token per step."""
 
 from collections.abc import Sequence
 from contextlib import closing
@@ -43,7 +43,7 @@ def continue_text(
     def note(token: PendingCopy | None) -> bool:
         """Record which prompts end with their latest token, and return whether all have ended.
 
-        With a token, this waits for the device. Without one (None), only the length ends a prompt.
+        If a token is given, this waits for the device. If it is None, only the length ends a prompt.
         """
         for b, chosen in enumerate([-1] * len(ended) if token is None else token.wait().tolist()):
             if not ended[b]:

@@ -1,9 +1,9 @@
 """An exact cache for block models: it stores keys and values of finished blocks, which cannot change.
 
-The first step of a block forwards the finished block before it together with the new block. The finished
-block does not see the new one, so its stored keys are exact. A step computes the rows of the block being
-decided; the first step of a block also computes the rows of the block before it. In a batch, columns are
-stored once they are finished for every prompt.
+Every step computes the rows of the block being decided. The first step of a block also computes the rows
+of the finished block before it, in the same forward. The finished block does not see the new block, so the
+stored keys of the finished block are exact. In a batch, columns are stored once they are finished for
+every prompt.
 """
 
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ from .state import State, Watcher
 
 
 class BlockCache:
-    """A cache of the columns 0 … length − 1 of the prompts that are still being decoded."""
+    """A cache of keys and values of columns 0 … length − 1, for the prompts that are still being decoded."""
 
     def __init__(self, model: Model, watcher: Watcher, prompts: int, max_columns: int) -> None:
         self.model, self.forwards = model, CachedForwards(model, watcher, max_columns)

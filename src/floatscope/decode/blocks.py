@@ -1,7 +1,7 @@
-"""Divide an answer into blocks and the steps among the blocks. No model is run.
+"""Divide an answer into blocks, and divide the steps of a decoding among the blocks. No model is run.
 
-A block model has its own grid of blocks, which every sampler uses. For any other model the sampler
-divides the answer into blocks of `block_length`.
+A block model has its own grid of blocks, which every sampler uses. For any other model the answer is
+divided into blocks of the sampler's `block_length`.
 """
 
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from .samplers.base import Sampler
 
 
 class Span(NamedTuple):
-    """One block, in positions counted over prompt and answer; it may begin inside the prompt."""
+    """The positions of one block, counted over prompt and answer. A block may begin inside the prompt."""
 
     start: int  # where the block begins
     first: int  # first position that is decided

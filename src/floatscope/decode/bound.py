@@ -1,9 +1,10 @@
 """Compute a diffusion model's lower bound on ln p(target | context).
 
 For a target of L tokens, the bound is the expected value over masks of (L / m) · Σ ln p(masked token),
-where m is the number of masked tokens. As in LLaDA's evaluation (2502.09992, algorithm 3), m is uniform
-on 1 … L, and m positions are drawn at random. If there are no more masks (2^L − 1) than samples, each
-mask is evaluated once and the bound is exact. Users call this module through `likelihood`.
+where m is the number of masked tokens. As in LLaDA's evaluation (2502.09992, algorithm 3), m is drawn
+uniformly from 1 … L, and then m positions are drawn at random. If the number of possible masks, 2^L − 1,
+is at most the number of samples, each mask is evaluated once and the bound is exact. Users call this
+module through `likelihood`.
 """
 
 import math
@@ -66,7 +67,7 @@ def _estimate(
 ) -> tuple[float, float]:
     """Return the mean of the scores and its standard error, stratified by number of masked positions.
 
-    Strata are not used unless each number of masked positions was drawn at least twice.
+    Stratification is used only if each number of masked positions was drawn at least twice.
     """
     strata = [score[count == c] for c in range(1, size + 1)]
     if min(map(len, strata)) < 2:

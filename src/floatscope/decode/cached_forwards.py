@@ -2,9 +2,9 @@
 
 The forward of the prompt is launched with a growing cache. On a GPU that cache is then replaced by a
 cache of fixed size, so that all later forwards have the same shape. These forwards are recorded and
-replayed (`replay.py`), or launched with the same kernels if recording is impossible or takes longer; the
-results are the same. On a CPU, and if a cache of fixed size cannot be used, every forward is launched
-with the growing cache.
+replayed (`replay.py`), or launched with the same kernels if recording is impossible or saves no time;
+launched and replayed forwards give the same results. On a CPU, and if a cache of fixed size cannot be
+used, every forward is launched with the growing cache.
 """
 
 from collections.abc import Hashable, Sequence
@@ -22,7 +22,7 @@ from .state import State, Watcher
 
 
 class CachedForwards:
-    """The forwards of a decoding whose columns 0 … `columns` − 1 are final and stored in a cache."""
+    """The forwards of a decoding with a cache, in which columns 0 … `columns` − 1 are final and stored."""
 
     def __init__(self, model: Model, watcher: Watcher, max_columns: int) -> None:
         self.model, self.max_columns, self.columns = model, max_columns, 0
@@ -83,7 +83,7 @@ class CachedForwards:
     def forward(
         self, ids: Int[Tensor, "b q"], rows: Int[Tensor, " w"], state: State, to_come: int
     ) -> Float[Tensor, "b w v"]:
-        """Return the logits of `rows` in a forward of the tokens `ids`. The next replay overwrites them.
+        """Return the logits of `rows` in a forward of the tokens `ids`. A later replay overwrites them.
 
         `to_come` is the number of forwards of this kind that are left, including this one.
         """

@@ -1,4 +1,4 @@
-"""Choose the cache of a decoding, and check it against model, sampler and interventions."""
+"""Choose the cache of a decoding, and check that model, sampler and interventions allow it."""
 
 from ..errors import UsageError
 from ..models import Model
@@ -14,8 +14,8 @@ CACHES = (AUTO, EXACT, *APPROXIMATE)
 def settled_cache(model: Model, sampler: Sampler | Autoregressive, cache: str | None) -> str | None:
     """Return the cache to use, or None to forward the whole canvas at every step.
 
-    A causal model always uses its exact cache. Raises UsageError for a cache that the model, the sampler
-    or an intervention in force does not allow.
+    A causal model always uses its exact cache. Raises UsageError if the model, the sampler or an
+    intervention in force does not allow the requested cache.
     """
     kind, colon, period = (cache or "").partition(":")
     number = kind == "dkv" and period.isdecimal() and int(period) > 0

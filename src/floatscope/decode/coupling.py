@@ -1,8 +1,8 @@
-"""Coupling: how much the positions being decided attend to each other, measured during a forward.
+"""Measure coupling, the attention of the positions being decided to each other, during a forward.
 
-Coupling is a handler at the attention hook and does not change the forward. In each requested layer it
-recomputes the attention of the rows that predict the window, and stores their attention to the window:
-O(window × keys) work, without the full matrix.
+The class Coupling is a handler at the attention hook and does not change the forward. In each requested
+layer it recomputes the attention of the rows that predict the window, and adds up their attention to the
+window. This takes O(window × keys) time and does not compute the full attention matrix.
 """
 
 from collections.abc import Iterator
@@ -54,7 +54,7 @@ def _window_attention(call: attention_hook.Call, state: State) -> Float[Tensor, 
 def listening(
     model: Model, state: State, layers: frozenset[int] | None
 ) -> Iterator[Coupling | None]:
-    """Yield a Coupling that measures `layers` in the forward of the `with` block; None if `layers` is."""
+    """Yield a Coupling that measures `layers` while the `with` block runs; yield None if `layers` is None."""
     if layers is None:
         yield None
         return

@@ -1,4 +1,4 @@
-"""Random draws: each prompt has its own stream, so its draws do not depend on the rest of the batch."""
+"""Draw random numbers from one stream per prompt, so that no draw depends on the other prompts of a batch."""
 
 import hashlib
 from numbers import Integral

@@ -1,9 +1,10 @@
 """A KV cache of fixed size: keys and values are written into their columns and keep their addresses.
 
-A growing cache changes its shape and addresses at every step, so its forwards cannot be replayed. With
-this cache a forward sees all columns, and a mask hides the empty ones. Attention with that mask runs in
-other kernels than attention over a growing cache, so the last bits of the logits differ between the two
-caches. The logits do not depend on whether a forward is launched or replayed, traced or not.
+The shape and the addresses of a growing cache change at every step, so forwards with a growing cache
+cannot be replayed. With the cache of fixed size a forward reads all columns, and a mask hides the empty
+columns. Attention with that mask runs in other kernels than attention over a growing cache, so the last
+bits of the logits differ between the two caches. The logits are the same whether a forward is launched or
+replayed, and whether or not it is traced.
 """
 
 import torch
@@ -28,7 +29,7 @@ def room_for(columns: int, max_columns: int) -> int:
 
 
 class FixedCache(PlacedCache):
-    """Keys and values of a batch in `size` columns. `enter` fills the cache with another batch."""
+    """A cache of a batch's keys and values in `size` columns. `enter` fills it for another batch."""
 
     def __init__(self, model: Model, cache: DynamicCache, size: int) -> None:
         super().__init__(config=model.net.config)
@@ -78,8 +79,8 @@ _added = WeakTensorKeyDictionary()
 def attend(call: attention_hook.Call, proceed: attention_hook.Proceed) -> Float[Tensor, "b q h d"]:
     """Compute attention over a cache of fixed size; attached as the innermost attention handler.
 
-    The query heads that share a key head are folded into the query rows. With a mask, transformers would
-    copy the keys once per query head.
+    The query heads that share a key head become additional query rows, because transformers' attention
+    with a mask would copy the keys once per query head.
     """
     mask, (b, h, q, d), kv = call.mask, call.query.shape, call.key.shape[1]
     if mask is None or mask.shape[1] != 1 or call.bias is not None or call.fills:

@@ -1,9 +1,10 @@
-"""The log-likelihood of a given text after a context, in nats.
+"""Compute the log-likelihood of a given text after a context, in nats.
 
-The log-likelihood is exact for a causal model. A diffusion model has no likelihood in closed form; its
-value is the lower bound of LLaDA's evaluation (2502.09992, algorithm 3), which `bound` defines. The bound
-is computed over all masks if there are few, and estimated from a sample otherwise. Interventions in force
-apply. Contexts and targets are token ids; `floatscope.harness` has tasks in text.
+The log-likelihood is exact for a causal model. A diffusion model has no likelihood in closed form; for
+such a model the result is the lower bound of LLaDA's evaluation (2502.09992, algorithm 3), which `bound`
+defines. The bound is computed over all masks of a short target, and estimated from a sample of masks for a
+longer target. Interventions in force change the forwards. Contexts and targets are token ids;
+`floatscope.harness` evaluates tasks in text.
 """
 
 import math
@@ -30,11 +31,11 @@ Pair = tuple[Sequence[int], Sequence[int]]  # context, target
 
 @dataclass(frozen=True)
 class Likelihood:
-    """ln p(target | context) in nats, or a lower bound on it.
+    """The value of ln p(target | context) in nats, or of a lower bound on it.
 
     Attributes:
         value: the log-likelihood of the whole target.
-        error: standard error of an estimated bound; 0 if nothing was drawn.
+        error: standard error of an estimated bound; 0 if no masks were drawn.
         greedy: whether greedy decoding gives the target; None if it was not checked.
     """
 
@@ -74,7 +75,7 @@ def log_likelihoods(
     check_greedy: bool = True,
     progress: Progress | None = None,
 ) -> list[Likelihood]:
-    """Return the Likelihood, ln p(target | context) in nats, of each pair, in order.
+    """Return the Likelihood, ln p(target | context) in nats, of each pair, in the order of the pairs.
 
     Args:
         model: the model that scores the targets.
@@ -83,8 +84,9 @@ def log_likelihoods(
             2^L − 1 ≤ samples is scored with every mask once, and its bound is exact.
         batch_size: sequences per forward: masks of one pair, or pairs whose targets have the same length.
         seed: seed of the masks. A pair's masks depend only on the seed and the pair's ids.
-        check_greedy: also compare the target with greedy decoding. This takes one forward per target
-            token, revealed most confident first, in a diffusion model, and no forward in a causal model.
+        check_greedy: also compare the target with greedy decoding. In a diffusion model this
+            takes one forward per target token, and the most confident token is revealed first; in a causal
+            model it takes no additional forward.
         progress: called with (pairs done, total pairs).
     """
     if samples < 2:
@@ -166,8 +168,8 @@ def rolling_log_likelihood(
 def windows(ids: Sequence[int], prefix: int, size: int) -> Iterator[tuple[list[int], list[int]]]:
     """Yield the context and the target of each window, so that every token is in one target.
 
-    A window has `size` tokens, or fewer if the text is shorter. Its context is one token, or more in the
-    last window.
+    A window has `size` tokens, or fewer tokens if the text is shorter. The context is one token, or more
+    tokens in the last window.
     """
     tokens = [int(i) for i in ids]
     yield [prefix], tokens[: size - 1]

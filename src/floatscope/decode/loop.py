@@ -1,8 +1,8 @@
 """The denoising loop: fill in the `length` masks that follow each prompt of a batch, step by step.
 
-The prompts of a batch are independent: each has its own block, random stream and end, so its tokens do
-not depend on the batch. A watcher observes every forward. A block model sees no positions after the block
-being decided.
+The prompts of a batch are independent: each prompt has its own current block, random stream and end, so
+its tokens do not depend on the other prompts. A watcher observes every forward. A block model sees no
+positions after the block being decided.
 """
 
 from collections.abc import Sequence

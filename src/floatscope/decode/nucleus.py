@@ -1,4 +1,4 @@
-"""Restrict proposals to the likeliest tokens (top-p, top-k). `draw.sample` draws from these."""
+"""Restrict proposals to the likeliest tokens (top-p, top-k). `draw.sample` draws from the result."""
 
 import math
 

@@ -8,7 +8,7 @@ Columns = Float[Tensor, "b kv k d"]
 
 
 class PlacedCache(DynamicCache):
-    """Base of caches that store keys and values in chosen columns. Subclasses define `place`."""
+    """Base class of caches that store keys and values in chosen columns. Subclasses define `place`."""
 
     def update(
         self,

@@ -1,4 +1,4 @@
-"""Find samplers by name: a model's default sampler, the compared presets, and samplers typed as text.
+"""Find samplers: a model's default sampler, the presets that are compared, and samplers typed as text.
 
 A sampler's module is imported only when the sampler is created, so a report can list names without torch.
 """
@@ -49,10 +49,10 @@ def choose_sampler(model: ModelFacts, sampler: Any = None) -> Any:
 
 
 def sampler_of(name: str, common: Mapping[str, Any], options: Iterable[str] = ()) -> Any:
-    """Make a sampler from a name, the applicable `common` settings, and "field=value" options.
+    """Make a sampler from a name, the `common` settings that it has, and "field=value" options.
 
     The name may carry settings: "confidence,temperature=0.7". A common setting of None keeps the
-    sampler's default; Dream, for example, has its own default temperature.
+    sampler's default; for example, Dream's default temperature is 0.2.
     """
     name, *brought = (part.strip() for part in name.split(","))
     options = [*brought, *options]
@@ -95,7 +95,7 @@ def _is_a(value: Any, kind: Any) -> bool:
 
 
 class Preset(NamedTuple):
-    """A sampler's name and settings. `source` says who published them: arXiv numbers, or "ours"."""
+    """A sampler's name and settings. `source` is the publication with its arXiv number, or "ours"."""
 
     sampler: str
     settings: dict[str, Any]
@@ -145,7 +145,7 @@ def all_samplers(
         length: number of tokens to generate.
         steps: number of denoising steps for samplers with a fixed schedule; None is one step per token.
             Samplers that remask tokens get twice as many steps (ReMDM at least 20), and adaptive samplers
-            take as many as they need.
+            take as many steps as they need.
         frequencies: .npy file with each token's share of a corpus, for PositionCalibrated; None counts
             all tokens as equally frequent.
 

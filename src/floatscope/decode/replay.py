@@ -1,10 +1,10 @@
-"""Decide which forwards of a decoding are launched, and which are replayed from a recorded graph.
+"""Launch each forward of a decoding, or replay it from a recorded graph if that saves time.
 
 On a GPU, Python takes longer to launch a short forward than the GPU takes to run it, and a decoding
-repeats the same shapes step after step. The first forward of a kind is launched as usual, which also
-compiles its kernels. If enough forwards of this kind follow, the second is recorded, and later ones are
-replayed. A forward that cannot be recorded is launched, with one notice per reason. The results are the
-same.
+repeats the same shapes step after step. The first forward of a kind is launched, which also compiles
+its kernels. If recording saves time for the number of forwards of this kind that follow, the second
+forward is recorded and later forwards are replayed. A forward that cannot be recorded is launched, and
+each reason is reported once. Launched and replayed forwards give the same results.
 """
 
 import warnings
@@ -48,7 +48,7 @@ class Forwards:
             self.store.release_if_large()
 
     def predict(self, state: State, to_come: int) -> Float[Tensor, "b w v"]:
-        """Return the logits for the state's window. The next replay overwrites them.
+        """Return the logits for the state's window. The next replay overwrites the logits.
 
         `to_come` is the number of forwards of this kind that are left, including this one.
         """
@@ -134,7 +134,7 @@ class Forwards:
     def _worth_recording(
         self, store: graphs.Store, key: Hashable, tokens: int, parts: Sequence[Part], to_come: int
     ) -> bool:
-        """Tell whether to record a forward: it is not the first of its kind, and enough of them are run."""
+        """Tell whether to record a forward, which must not be the first of its kind and must save time."""
         before = store.launched[key]
         store.launched[key] += 1
         if not before or key in store.refused or not graphs.trusted():
@@ -207,7 +207,7 @@ class Forwards:
 
 @dataclass(frozen=True, eq=False)
 class _Asked:
-    """A requested forward: `inputs` has its token ids ("ids") and the rows to return logits of ("rows")."""
+    """A requested forward: `inputs` contains the token ids ("ids") and the rows of the logits ("rows")."""
 
     inputs: dict[str, Tensor]
     cache: FixedCache | None = None
@@ -274,7 +274,8 @@ class _Edits:
 def usable(model: Model) -> bool:
     """Tell whether forwards of this model can be recorded.
 
-    Forwards of a mixture of experts cannot, because the host must know how many tokens each expert gets.
+    Forwards of a mixture of experts cannot be recorded, because the host must know how many tokens each
+    expert gets.
     """
     able = bool(model.graphs) and model.device.type == "cuda" and graphs.trusted()
     return able and not parts.routers(model.net)

@@ -1,6 +1,7 @@
 """Score targets in one forward: compute the logits at the targets' positions, and ln p of their tokens.
 
-The caller chooses the masks. Nothing is decoded. Interventions in force apply.
+The caller chooses which positions are masked. No token is decoded. Interventions in force change the
+forward.
 """
 
 from collections.abc import Sequence
@@ -22,7 +23,8 @@ def target_logits(
 ) -> Float[Tensor, "b w v"]:
     """Return the logits at the positions of each target, which follows its context.
 
-    `masked` marks the target's positions that a diffusion model sees as masks; None is for a causal model.
+    `masked` marks the target's positions that a diffusion model sees as masks; it is None for a causal
+    model.
     """
     canvas = lay_out(model, contexts, target.shape[1])
     start, stop = canvas.shape[1] - target.shape[1], canvas.shape[1]

@@ -1,13 +1,13 @@
 """Approximate caches for bidirectional models, which reuse keys and values of earlier steps.
 
-In a bidirectional model every token may change every key, so these caches are not exact. A trace records
-which keys of a step are stale. There are three published rules, applied per prompt:
+In a bidirectional model a change of any token may change every key, so these caches are not exact. A trace
+records which keys of a step are stale. There are three published rules, applied to each prompt separately:
 
-- "prefix" (Fast-dLLM, 2505.22618): the first step of a block computes everything; later steps compute the
-  block and all positions after it.
-- "dual" (Fast-dLLM): the first step of a block computes everything; later steps compute the block alone.
+- "prefix" (Fast-dLLM, 2505.22618): the first step of a block computes all columns; later steps compute the
+  block and all columns after the block.
+- "dual" (Fast-dLLM): the first step of a block computes all columns; later steps compute only the block.
 - "dkv" (dKV-Cache, 2505.15781): a token is computed once more in the step after it is revealed, and is
-  then cached; the first two steps of a block and every n-th step compute everything.
+  then cached; the first two steps of a block and every n-th step compute all columns.
 
 A model with right-shifted logits also computes the row before the block, which predicts its first
 position.
@@ -28,7 +28,7 @@ EVERY = 4  # default number of steps between refreshes of "dkv"; "dkv:8" sets it
 
 
 class Stored(PlacedCache):
-    """Keys and values of all columns; a forward replaces the columns marked in `fresh` (None: all)."""
+    """Keys and values of all columns. A forward replaces the columns in `fresh`; None is all columns."""
 
     def __init__(self, model: Model) -> None:
         super().__init__(config=model.net.config)
@@ -77,10 +77,10 @@ class StaleCache:
         steps: Sequence[int],
         masked: Bool[Tensor, "b k"],
     ) -> tuple[int, int, Bool[Tensor, "b k"] | None]:
-        """Return the first column to compute, the column after the last, and the mask of columns to replace.
+        """Return the first and the past-the-end column to compute, and the mask of columns to replace.
 
-        The mask is None if every column is computed. `steps` holds the step within each prompt's block,
-        `masked` the current masks.
+        The mask is None if every column is computed. `steps` contains the step within each prompt's
+        block, and `masked` marks the current masks.
         """
         before = self._masked
         if list(active) != self._prompts:

@@ -1,4 +1,4 @@
-"""The state of a batch before a forward, base classes that watch or edit it, and checks. No model is run."""
+"""The state of a batch before a forward, and base classes of observers and edits. No model is run."""
 
 from collections.abc import Hashable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
@@ -129,7 +129,7 @@ def lay_out(
     fill: int = 0,
     prompt_end: int | None = None,
 ) -> Int[Tensor, "b k"]:
-    """Lay out prompts in one canvas: padded on the left, with `n_new` tokens `fill` after each.
+    """Lay out prompts in one canvas, with padding on the left and `n_new` tokens `fill` after each prompt.
 
     The prompts end before the column `prompt_end`, by default the length of the longest prompt.
     """
@@ -156,7 +156,7 @@ def check_fits(
 
 
 class Watcher:
-    """Base of observers of every forward and every decision of a decoding. The base class does nothing."""
+    """Base class of observers of every forward and every decision of a decoding; it does nothing itself."""
 
     def forward(self, state: State) -> AbstractContextManager[object]:
         """Return a context manager that the loop enters around the forward of one step."""
@@ -185,7 +185,7 @@ class Watcher:
 
 
 class Edit(Watcher):
-    """Base of watchers that change the model during a decoding, such as an intervention in force."""
+    """Base class of watchers that change the model during a decoding, such as an intervention in force."""
 
     described = ""  # the intervention as typed text, which a trace stores
     cacheable = True  # may be combined with a diffusion model's cache, which skips rows
@@ -208,7 +208,7 @@ class Edit(Watcher):
     def same_forward(self, state: State) -> Hashable | None:
         """Return a key that is equal for forwards that the edit changes in the same way, whatever the tokens.
 
-        Such forwards can share a recording. None means that every forward must be launched.
+        Forwards with equal keys can share a recording. None means that every forward must be launched.
         """
         return None
 
@@ -225,7 +225,7 @@ def prepared(model: Model, prompt: Encoded) -> Encoded:
 
 
 def overruled(model: Model, state: State, canvas: Int[Tensor, "b s"]) -> Int[Tensor, "b s"]:
-    """Return the canvas after the edits in force have overruled the step; the same object if none did."""
+    """Return the canvas after the edits in force have overruled the step; the same object if no edit did."""
     for edit in model.edits:
         canvas = edit.overrule(state, canvas)
     return canvas
@@ -245,7 +245,7 @@ def notify_edits(model: Model, state: State) -> Iterator[None]:
 
 @contextmanager
 def notified(edits: Sequence[Edit], state: State) -> Iterator[None]:
-    """Enter each edit's context of a forward, in order, for the `with` block."""
+    """Enter each edit's context manager for a forward, in order, while the `with` block runs."""
     with ExitStack() as stack:
         for edit in edits:
             stack.enter_context(edit.forward(state))

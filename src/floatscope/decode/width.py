@@ -1,8 +1,8 @@
 """Compute the number of prompt columns of a batch: the longest prompt, rounded up to share recordings.
 
-A recorded forward is replayed only for batches of the same width. Prompts of unequal length are padded
-anyway; on a GPU they are padded to the next multiple of 32, so that batches of similar length share a
-recorded forward. Prompts of equal length are not padded.
+A recorded forward is replayed only for batches of the same width. Prompts of unequal length are padded to
+the longest prompt; on a GPU they are padded to the next multiple of 32, so that batches of similar length
+share a recorded forward. Prompts of equal length are not padded.
 """
 
 from collections.abc import Sequence

@@ -5,9 +5,9 @@ with MaskColumns(k=5)(model):
     trace = model.trace(...)  # shows the attention as changed
 ```
 
-An intervention is a dataclass whose fields are its settings. Calling it on a model puts it in force for a
-`with` block. The call first checks, on a random text, that the intervention changes the model's
-predictions. After the block the model is unchanged.
+An intervention is a dataclass whose fields are its settings. Calling it on a model puts it in force
+while a `with` block runs. The call first checks, on a random text, that the intervention changes the
+model's predictions. When the `with` block ends, the model is as before.
 """
 
 from typing import TYPE_CHECKING

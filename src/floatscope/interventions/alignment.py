@@ -1,6 +1,6 @@
-"""Align the positions of two runs: by position, or by region, span by span. This module patches nothing.
+"""Map positions of one run to positions of another run: by number, or by region and span.
 
-Positions in the answers always correspond one to one.
+Only prompts are aligned here; position i of one answer always corresponds to position i of the other.
 """
 
 from itertools import groupby
@@ -15,8 +15,8 @@ def partners(prompt: Encoded, other: Encoded, align: str) -> list[int]:
     """Return, for every position of a prompt, the corresponding position of another prompt, or −1 for none.
 
     With align="regions", the n-th span of a region corresponds to the n-th span of the same region. Spans
-    of different lengths are aligned at their ends, because a span has been read completely only at its
-    last token.
+    of different lengths are aligned at their ends, because only the last token of a span comes after all
+    other tokens of the span.
     """
     if align == "positions":
         if len(prompt.ids) != len(other.ids):

@@ -1,9 +1,9 @@
-"""The base of interventions: settings that can be put in force on a model and removed again.
+"""Base classes of interventions: settings that can be put in force on a model and removed again.
 
-Every `with` block creates an `ActiveIntervention`, which changes the model. The decoding loop notifies it
-of each step, and it handles every attention call at the attention hook. Several interventions can be in
-force. The first one listed in Combined acts first: it sees the call before the others and the output
-after them.
+Each `with` block creates an `ActiveIntervention`, which changes the model while the block runs. The
+decoding loop notifies the ActiveIntervention of each step, and the attention hook passes it every
+attention call. Several interventions can be in force together. The intervention listed first in Combined
+acts first: it sees the call before the other interventions and the output after them.
 """
 
 from collections.abc import Hashable, Iterator
@@ -25,7 +25,7 @@ _PROBE = 24  # tokens of the random text on which an intervention must have an e
 
 
 class ActiveIntervention(Edit):
-    """An intervention in force on one model. `state` is set during the forwards of a decoding, else None."""
+    """An intervention in force on one model. `state` is None except during the forwards of a decoding."""
 
     def __init__(self, model: Model, layers: Choice = None, steps: Choice = None) -> None:
         self.model = model
@@ -48,7 +48,7 @@ class ActiveIntervention(Edit):
 
     @contextmanager
     def installed(self) -> Iterator[None]:
-        """Open a context for hooks other than the attention hook, while the intervention is in force."""
+        """Hold hooks other than the attention hook in the model while the intervention is in force."""
         yield
 
     def acts(self, layer: int) -> bool:
@@ -72,7 +72,7 @@ class ActiveIntervention(Edit):
 
 @dataclass(frozen=True)
 class Intervention(Configured):
-    """Base of interventions. Call it on a model to put it in force: `with intervention(model): …`.
+    """Base class of interventions. `with intervention(model): …` puts an intervention in force on a model.
 
     Example:
         ```python
@@ -112,7 +112,7 @@ class Intervention(Configured):
         """Raise an error for settings that cannot work with this model, before anything runs.
 
         Args:
-            model (Model): the model to put it in force on.
+            model (Model): the model on which to put the intervention in force.
         """
 
     def acting(self, model: Model) -> ActiveIntervention:
@@ -129,7 +129,7 @@ class Intervention(Configured):
 
     @contextmanager
     def in_force(self, model: Model) -> Iterator[None]:
-        """Put the intervention in force for a `with` block, without the checks that a call makes.
+        """Put the intervention in force while a `with` block runs, without the checks that a call makes.
 
         Args:
             model (Model): the model to act on.
@@ -147,7 +147,7 @@ class Intervention(Configured):
         """Raise ModelError unless the intervention changes the predictions for a random text.
 
         Args:
-            model (Model): the model to try it on.
+            model (Model): the model on which to try the intervention.
         """
         before = _predictions(model)
         with self.probe().in_force(model):
@@ -200,7 +200,7 @@ class Combined(Intervention):
 
 @contextmanager
 def _suspended(model: Model) -> Iterator[None]:
-    """Suspend the interventions in force for a `with` block that runs the model on a random text."""
+    """Suspend the interventions in force while the `with` block runs the model on a random text."""
     before, model.edits = model.edits, []
     try:
         with attention_hook.suspend(model.net):

@@ -1,8 +1,8 @@
-"""Run many head ablations of one text, each branching off the clean forward at its first ablated layer.
+"""Run many head ablations of one text, each starting from the clean forward at its first ablated layer.
 
-Below its lowest ablated layer an ablated forward equals the clean forward, which runs once and stores the
-inputs of the layers at which ablations begin. An ablation therefore costs half a forward on average, and
-several ablations share a batch. Nothing is decoded.
+Below the first ablated layer an ablated forward equals the clean forward. The clean forward runs once and
+stores the inputs of the layers at which ablations begin. An ablation therefore takes half a forward on
+average. Several ablations run in one batch. No token is decoded.
 """
 
 from collections import Counter
@@ -50,7 +50,8 @@ def ablated_each(
         to: replacement of a head's output: "zero" (default), "mean" or "resample", as in AblateHeads.
         reference: HeadMeans for "mean", HeadRows for "resample", None for "zero".
         seed: seed of the draws of "resample", default 0.
-        batch_size: sets per forward; None (default) is as many as fit a CPU's cache, and more on a GPU.
+        batch_size: sets per forward; None (default) is as many sets as fit a CPU's cache, and more sets on a
+            GPU.
 
     Returns:
         Logits of shape (sets, rows, vocabulary).
@@ -93,7 +94,7 @@ def _width(model: Model) -> int:
 
 
 class _Clean:
-    """The forward without ablations: its logits, and the inputs of the layers where ablations begin."""
+    """The forward without ablations: the logits, and the inputs of the layers where ablations begin."""
 
     def __init__(
         self, model: Model, ids: Sequence[int], rows: Sequence[int], layers: frozenset[int]
@@ -120,7 +121,7 @@ class _Clean:
 
 
 class _Branches:
-    """A forward that starts at layer `first`; each set joins the batch at its lowest ablated layer."""
+    """A forward that starts at layer `first`; an entry for each set is added at its first ablated layer."""
 
     def __init__(
         self, clean: _Clean, fills: Fills, sets: list[dict[int, list[int]]], first: int
@@ -157,7 +158,7 @@ class _Branches:
 
 @contextmanager
 def _identity(block: nn.Module) -> Iterator[None]:
-    """Replace a layer by the identity within a `with` block, because its output is already stored."""
+    """Replace a layer by the identity while a `with` block runs, because its output is already stored."""
     block.forward = lambda hidden_states, *args, **kwargs: hidden_states
     try:
         yield

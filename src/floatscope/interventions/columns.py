@@ -1,8 +1,7 @@
 """Compute column sums of the attention, choose keys by them, and hide keys from a call.
 
-Pure functions of tensors; `controls` draws the keys of controls. A choice of keys is a boolean tensor (b,
-h or 1, k); True hides the key from every query of that head. A row that would lose all its keys is not
-changed.
+`controls` chooses the keys of controls. A choice of keys is a boolean tensor of shape (b, h or 1, k); True
+hides the key from every query of that head. A row that would lose all its keys is not changed.
 """
 
 from collections.abc import Sequence
@@ -25,7 +24,10 @@ _labels: "WeakKeyDictionary[Visibility, Labels]" = WeakKeyDictionary()
 
 @dataclass(frozen=True, eq=False)
 class ColumnSums:
-    """Column sums of the attention, that is, what each key receives from the rows so far, with divisors."""
+    """Column sums of attention, and the numbers to divide them by for a mean or a lift.
+
+    The column sum of a key is the attention that the key has received from the rows so far.
+    """
 
     total: Float[Tensor, "b h k"]
     viewers: Float[Tensor, "b 1 k"]  # number of rows that see the key
@@ -51,7 +53,8 @@ class ColumnSums:
     def by(self, rank: str) -> Float[Tensor, "b h k"]:
         """Return the value to rank keys by: "mass" (sum), "received" (mean over viewers) or "lift".
 
-        Lift is the sum divided by its null, the sum for even attention. Keys that no row sees are NaN.
+        Lift is the sum divided by its null, which is the sum if every row spread its attention evenly. The
+        value of a key that no row sees is NaN.
         """
         scale = {"received": self.viewers, "mass": torch.ones_like(self.even), "lift": self.even}
         return (self.total / scale[rank]).masked_fill(self.viewers == 0, torch.nan)

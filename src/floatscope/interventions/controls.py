@@ -1,8 +1,8 @@
 """Choose control keys to hide instead of the picked keys, matched in number, position, or attention.
 
-Pure functions of tensors. The draws depend only on the prompt and the seed, not on step or layer. If two
-layers pick the same key, the control replaces it by the same key in both, so a control is as stable over
-layers as the anchors.
+All functions are pure functions of tensors. The draws depend only on the prompt and the seed, not on the
+step or the layer. If a key is picked in two layers, the control replaces it by the same key in both
+layers, so the control's keys vary over layers only as much as the anchors do.
 """
 
 import torch
@@ -21,8 +21,8 @@ def pick_controls(
 ) -> Bool[Tensor, "b h k"]:
     """Choose, head by head, the control's keys from the keys in the pool that are not picked.
 
-    `noise` has the prompt's random numbers, one per key. `total` is the attention that each key receives,
-    which is required for "mass".
+    `noise` contains the prompt's random numbers, one per key. `total` is the attention that each key
+    receives; it is required for the control "mass".
     """
     free = pool & ~picked
     if kind == "mass":
@@ -54,9 +54,10 @@ def _as_heavy(
 ) -> Bool[Tensor, "b h k"]:
     """Choose free keys whose attention sums to that of the picked keys, the strongest first.
 
-    A key is chosen if it fits into the remaining sum. At the end one key that exceeds the sum is chosen
-    if the result is nearer to the sum, so the error is at most half of the weakest key that did not fit.
-    If the free keys have less attention than the picked keys, all are chosen.
+    A free key is chosen if its attention does not exceed the remaining sum. At the end one key that
+    exceeds the remaining sum is also chosen if the total is then nearer to the sum, so the error is at
+    most half of the attention of the weakest key that was not chosen before. If the free keys have less
+    attention than the picked keys, all free keys are chosen.
     """
     weight = total.double().cpu()
     remaining = (weight * picked.cpu()).sum(-1)  # (b, h): attention still to be hidden
@@ -83,7 +84,7 @@ def pick_equal_mass(
 ) -> Bool[Tensor, "b h k"]:
     """Choose free keys in random order until they have as much attention as the picked keys.
 
-    If all free keys have less attention, all are chosen.
+    If all free keys together have less attention than the picked keys, all free keys are chosen.
     """
     order = noise.argsort(-1)[:, None].expand_as(picked)
     drawn = (weight * free).gather(-1, order)

@@ -1,10 +1,10 @@
-"""Record head outputs of other runs, as means or rows, which AblateHeads inserts.
+"""Record head outputs of other runs, as means or row by row, for AblateHeads to insert.
 
 ```python
 reference = fs.interventions.HeadMeans.of(model, prompts)
 ```
 
-The outputs are stored by layer and head, on the model's device and in its dtype.
+The outputs are stored by layer and head, on the model's device and in the model's dtype.
 """
 
 import hashlib
@@ -63,13 +63,13 @@ class HeadMeans:
     def of(
         cls, model: Model, prompts: Sequence[PromptLike], sampler: AnySampler | None = None
     ) -> "HeadMeans":
-        """Return the mean head outputs over all rows: of one forward per prompt, or of its decoding.
+        """Return the mean head outputs over all rows of one forward per prompt, or of each prompt's decoding.
 
         Args:
             model (Model): the model to run.
             prompts: texts, Prompts or token ids, at least one.
-            sampler: decode each prompt with it and average over all forwards; None (default) runs one
-                forward over the prompt alone.
+            sampler: sampler of the decodings, whose forwards are all averaged over; None (default) runs one
+                forward over each prompt alone.
         """
         several = encoded(model, prompts)
         sums = _Sums(model)
@@ -112,7 +112,7 @@ class HeadRows:
 
     Args:
         rows: by layer, one tensor per prompt of shape (row, head, channel).
-        heads: by layer, the recorded heads in the order of `rows`.
+        heads: by layer, the recorded heads, in the order of the head dimension of `rows`.
         ids: token ids of each prompt.
     """
 
@@ -128,14 +128,14 @@ class HeadRows:
         sampler: AnySampler | None = None,
         heads: Heads | None = None,
     ) -> "HeadRows":
-        """Record the head outputs of all rows: of one forward per prompt, or of its decoding.
+        """Record the head outputs of all rows of one forward per prompt, or of each prompt's decoding.
 
         Args:
             model (Model): the model to run.
             prompts: texts, Prompts or token ids, at least one.
-            sampler: decode each prompt with it and record all forwards; None (default) runs one forward
-                over the prompt alone.
-            heads: pairs ((layer, head), …) to record; None (default) records all.
+            sampler: sampler of the decodings, whose forwards are all recorded; None (default) runs one
+                forward over each prompt alone.
+            heads: pairs ((layer, head), …) to record; None (default) records all heads.
         """
         several = encoded(model, prompts)
         all_heads = [

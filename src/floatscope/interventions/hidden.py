@@ -1,4 +1,4 @@
-"""Record how much attention a masking hid, as a share of the attention without the mask."""
+"""Record how much attention a masking hid, as a share of the attention without the masking."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -16,9 +16,10 @@ SHARE, COLUMNS = "hidden_share", "hidden_columns"
 class Hidden:
     """The attention that a mask removed in one decoding, by step, layer and head.
 
-    A share is the attention on the hidden columns, from the rows from which they are hidden, as a
-    fraction of the layer's attention without this mask (but with its effect on the layers below). Rows
-    that keep their only key are counted too. With a KV cache the rows of a step are the new rows.
+    A share is the attention on the hidden columns, from the rows from which the columns are hidden, as a
+    fraction of the layer's attention without this mask (but with the effect of the mask on the layers
+    below). Rows that keep their only key are counted too. With a KV cache the rows of a step are the new
+    rows.
     """
 
     _steps: list[tuple[int, int, list[int], Tensor]] = field(default_factory=list)
@@ -50,7 +51,7 @@ class Hidden:
     def mean(self, prompt: int | None = None, steps: int | None = None) -> dict[str, float]:
         """Return the hidden share of attention and the mean number of hidden columns per head, by name.
 
-        Both are over one prompt (default: all) and the first `steps` steps (default: all).
+        Both are means over one prompt (default: all) and over the first `steps` steps (default: all).
         """
         hidden, rows, columns = self._arrays()[
             :, slice(prompt, None if prompt is None else prompt + 1)

@@ -1,7 +1,7 @@
-"""Hooks that change layers: their inputs (the residual stream) or the outputs of their heads.
+"""Change the inputs of layers (the residual stream) or the outputs of their heads.
 
-Module hooks change the residual, and the attention hook changes head outputs. Subclasses define the
-change.
+Module hooks change the residual stream, and the attention hook changes head outputs. Subclasses of
+ActiveLayers define the change.
 """
 
 from collections.abc import Callable, Iterator
@@ -21,7 +21,7 @@ from .base import ActiveIntervention, Intervention
 
 @contextmanager
 def hooked(block: nn.Module, change: Callable[[Tensor], Tensor]) -> Iterator[None]:
-    """Replace the input of a layer by `change(input)` within a `with` block.
+    """Replace the input of a layer by `change(input)` while the `with` block runs.
 
     The hook runs before existing hooks, so the intervention listed first acts first, and observers see
     its effect.
@@ -78,7 +78,7 @@ class ActiveLayers(ActiveIntervention):
 
 @dataclass(frozen=True)
 class ZeroProbe(Intervention):
-    """The probe of Patch: sets the layer inputs or head outputs that a patch would replace to zero."""
+    """The probe of Patch: sets to zero the layer inputs or head outputs that a patch would replace."""
 
     kind: str
     layers: Choice = None

@@ -1,6 +1,6 @@
-"""Base classes of maskings: layers, heads and steps, controls, hiding, and a record of hidden attention.
+"""Base classes of maskings, which hide keys from attention in chosen layers, heads and steps.
 
-Subclasses choose the keys.
+The base classes also choose controls and record the hidden attention. Subclasses choose the keys.
 """
 
 import zlib
@@ -32,7 +32,7 @@ class DoesNotFit(UsageError):
 
     Args:
         problem: what is wrong.
-        remedy: what to do about it.
+        remedy: how to fix it.
     """
 
 
@@ -42,8 +42,8 @@ class Masking(Intervention):
 
     A control hides other keys of the prompt instead, head by head. The other keys match the chosen keys
     in number, position or weight but not in content, so any difference in effect is due to the choice.
-    The draws depend only on prompt and seed: over steps and layers they change only if the choice
-    changes.
+    The draws depend only on prompt and seed: the control's keys change over steps and layers only if the
+    chosen keys change.
 
     Args:
         layers: layers in which to act, as a number, a slice or a sequence; all by default.
@@ -52,8 +52,8 @@ class Masking(Intervention):
         control: None (default) hides the chosen keys. The control "random" hides the same number of other
             keys, drawn at random. Control "matched" hides, for each chosen key, the nearest key that is
             not chosen. Control "mass" hides other keys, the strongest first, that together had the same
-            share of the head's attention in the first forward without a mask (all other keys if they had
-            less).
+            share of the head's attention in the first forward without a mask as the chosen keys (all
+            other keys if these had less).
         seed: seed of the control's draws, default 0.
     """
 
@@ -97,8 +97,9 @@ class ActiveMask(ActiveIntervention):
     def run_preview(self, state: State) -> None:
         """Record the column sums of every layer's attention without this mask in `unmasked`.
 
-        This takes an extra forward, because in a masked forward the mask in lower layers changes the
-        attention of upper layers, and choice and controls would have different references.
+        This takes an extra forward. In a masked forward the mask in lower layers would change the
+        attention of upper layers, so the keys and their controls would be chosen from different
+        attention.
         """
         self.state, self.previewing, self.unmasked = state, True, {}
         try:

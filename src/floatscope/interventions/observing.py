@@ -1,7 +1,7 @@
 """Observe every layer of a model's runs, to record references and activations.
 
-Observers change nothing. Prompts run one at a time, so that a prompt's record never depends on other
-prompts.
+Observers do not change the model. Prompts run one at a time, so that the record of a prompt never depends
+on other prompts.
 """
 
 from collections.abc import Iterator, Sequence
@@ -20,7 +20,7 @@ from ..sequences.prompt import Encoded, PromptLike, encode
 
 
 class Observer(Watcher):
-    """A handler that receives every layer's call and output, except in guidance's second forward."""
+    """A handler that receives every layer's call and output, except in the second forward of guidance."""
 
     def __init__(self, model: Model) -> None:
         self.model = model

@@ -1,7 +1,7 @@
 """Base classes of interventions that overrule the decision of a step.
 
-The forwards are not changed: the model continues from another canvas. The decision of a step is overruled
-after its forward, so the next step is the first to see the change.
+An overruling changes the canvas and does not change the forwards. The canvas is changed after the step's
+forward, so the forward of the next step is the first that sees the change.
 """
 
 from collections.abc import Sequence
@@ -22,13 +22,13 @@ from .base import ActiveIntervention, Intervention, probe_text
 
 @dataclass(frozen=True)
 class Overruling(Intervention):
-    """Base of interventions that set positions of the answer after a step, whatever that step decided."""
+    """Base class of interventions that set answer positions after a step, whatever that step decided."""
 
     def probes(self, model: Model) -> Sequence[Intervention]:
         """Return versions of the intervention, one of which must change the first step of any decoding.
 
         Args:
-            model (Model): the model to try it on.
+            model (Model): the model on which to try the intervention.
         """
         raise TypeError(f"{type(self).__name__} must define probes")
 
@@ -46,7 +46,7 @@ class Overruling(Intervention):
 
 
 class ActiveOverrule(ActiveIntervention):
-    """An overruling in force. `count` has the number of positions that were changed in each prompt."""
+    """An overruling in force. `count` is the number of positions changed in each prompt."""
 
     name = ""  # name of the count in the decoding's report
 

@@ -1,13 +1,13 @@
-"""PatchSource: activations of a run, recorded by step and layer for Patch.
+"""PatchSource: activations of a run, recorded by step and layer, which Patch inserts into another run.
 
 ```python
 clean = fs.interventions.PatchSource.of(model, prompt, sampler)
 ```
 
-"residual" is the input of each layer. "head" is each head's output, before heads are mixed. "attention"
-is stored as queries and keys, from which the weights are computed; for S positions this takes O(S) memory
-instead of O(S²). Rows are those of the step's forward, which with a KV cache are the new rows. Tensors
-stay on the model's device.
+The kind "residual" is the input of each layer. The kind "head" is the output of each head, before the
+output projection. For the kind "attention", queries and keys are recorded and the weights are computed
+from them; for S positions this takes O(S) memory instead of O(S²). The recorded rows are those of the
+step's forward, which with a KV cache are the new rows. Tensors stay on the model's device.
 """
 
 import hashlib
@@ -39,7 +39,7 @@ class PatchSource:
     Args:
         prompt: the encoded prompt.
         sampler: the sampler as a Python call; "" if the prompt was read in one forward.
-        keep: kinds that were recorded: "head", "attention", "residual".
+        keep: kinds of activations that were recorded: "head", "attention", "residual".
         layers: recorded layers.
         first_row: by step, the position of the forward's first row.
         tensors: tensors by (kind, step, layer); their first dimension is rows, or heads and then rows.
@@ -73,7 +73,7 @@ class PatchSource:
             model (Model): the model to run.
             prompt: text, a Prompt or token ids.
             sampler: sampler of the decoding; None (default) runs one forward over the prompt.
-            keep: one or several of "head", "attention" and "residual"; all by default.
+            keep: kinds to record, from "head", "attention" and "residual"; all kinds by default.
             layers: layers to record, as a number, a slice or a sequence; all by default.
             steps: steps to record, in the same way; all by default.
         """

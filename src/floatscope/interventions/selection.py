@@ -39,9 +39,9 @@ class Selection:
 
     `regions` may name parts of the prompt, and also "gold" (each prompt's gold passage), "answer"
     (positions being generated), "answer 3" (position 3 of the answer, from 0), "masked" and "revealed"
-    (answer positions that are so at this step), and "predicting" (positions whose rows predict the answer:
-    one to the left if logits are shifted). The class "structural" is all structural classes. `positions`
-    index the prompt, as in Python.
+    (answer positions that are masked or revealed at this step), and "predicting" (positions whose rows
+    predict the answer: each one position further left if logits are shifted). The class "structural" is
+    all structural classes. `positions` index the prompt, as in Python.
     """
 
     model: Model

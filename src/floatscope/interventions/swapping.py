@@ -1,9 +1,9 @@
 """Run many patches between two texts in one forward: each entry of the batch has its own patch.
 
-Two texts of equal length, a clean and a corrupted one, are entries 0 and 1. Each patch branches off one
-of them, as a copy of its residual stream, at the first layer where rows of the other text are inserted;
-the layers below are computed once. A call handles one pair of texts, without decoding. `Patch` patches
-decodings, one patch at a time.
+A clean text and a corrupted text of equal length are entries 0 and 1 of the batch. Each patch begins at
+the first layer where rows of the other text are inserted: there, a copy of the residual stream of the text
+that it changes is added to the batch. The layers below are computed once. A call runs one pair of texts,
+and no token is decoded. `Patch` patches decodings, one patch at a time.
 """
 
 from collections.abc import Iterator, Sequence
@@ -25,7 +25,7 @@ CLEAN, CORRUPTED = 0, 1
 
 @dataclass(frozen=True)
 class Swap:
-    """A patch that replaces rows of some layers' inputs by the same rows of the other run.
+    """A patch that replaces rows of chosen layers' inputs in one run by the same rows of the other run.
 
     Args:
         layers: layers whose inputs are changed, from 0, at least one.
@@ -53,7 +53,7 @@ def patched_each(
     Args:
         model (Model): the model to run, with no intervention in force.
         clean, corrupted: token ids of two texts of equal length, masks included.
-        swaps: patches, each applied separately.
+        swaps: patches, each of which is applied separately.
         rows: indices of the rows whose logits are returned, as the network computes them (not shifted).
         batch_size: swaps per forward, default 64.
 
@@ -90,7 +90,10 @@ def patched_each(
 
 
 class _Entries:
-    """A forward that starts with both texts; each swap joins the batch at its first patched layer."""
+    """Run one forward of the clean and the corrupted text, to which each swap adds an entry.
+
+    At the first layer of each swap, a copy of the text that it changes is added to the batch.
+    """
 
     def __init__(self, model: Model, swaps: list[Swap]) -> None:
         self.model, self.swaps = model, swaps

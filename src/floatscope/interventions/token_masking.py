@@ -1,6 +1,6 @@
 """Base classes of maskings that choose their keys by region, class or position, with controls.
 
-Subclasses define how the keys are changed. Maskings in `mask_columns` choose keys by attention instead.
+Subclasses define how the keys are changed. MaskColumns chooses keys by attention instead.
 """
 
 from dataclasses import dataclass
@@ -19,14 +19,14 @@ from .selection import Names, Selection, check_classes
 
 @dataclass(frozen=True)
 class TokenMasking(Masking):
-    """Base of maskings that choose tokens by region, class or position.
+    """Base class of maskings that choose tokens by region, class or position.
 
     Tokens that match all given settings are chosen; at least one setting is required.
 
     Args:
         regions: names of prompt parts, such as "passage 2"; "gold" is each prompt's gold passage,
             "answer" the positions being generated.
-        classes: token classes, such as "punctuation"; "structural" is all structural ones.
+        classes: token classes, such as "punctuation"; "structural" is all structural classes.
         positions: positions in the prompt, as a number, a slice or a sequence.
     """
 

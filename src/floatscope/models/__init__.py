@@ -1,4 +1,4 @@
-"""Models: read and check a checkpoint, and make a Model from it."""
+"""Read and check a checkpoint, and make a Model from it."""
 
 from typing import TYPE_CHECKING
 

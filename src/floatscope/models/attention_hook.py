@@ -1,10 +1,10 @@
 """The attention hook: the only place where Floatscope's code runs inside a network's forward.
 
-Floatscope registers an attention function with transformers. It receives every layer's q, k and v after
-RoPE, norms and cache, and passes them to the handlers attached to that network, outermost first, and then
-to transformers' own SDPA function. Without handlers, a network computes exactly what it computes without
-Floatscope. A handler may change the call (an intervention) or read it (a capture). This module itself
-neither measures nor edits anything.
+Floatscope registers an attention function with transformers. The function receives every layer's q, k and
+v after RoPE, norms and cache. It passes them to the handlers attached to the network, outermost handler
+first, and then to transformers' own SDPA function. Without handlers, a network computes exactly what it
+computes without Floatscope. A handler may change the call (an intervention) or read it (a capture). This
+module itself neither measures nor changes attention.
 """
 
 import threading
@@ -30,7 +30,7 @@ class Fill:
 
     Args:
         keys: The keys whose values are replaced.
-        value: The replacement, for each row or one for all; None removes the values.
+        value: The replacement: one for each row, or one for all rows. None removes the values.
     """
 
     keys: Bool[Tensor, "b #h k"]
@@ -39,7 +39,7 @@ class Fill:
 
 @dataclass
 class Call:
-    """One layer's attention, about to be computed.
+    """A call of one layer's attention, before it is computed.
 
     Args:
         layer: The layer's index, from 0.
@@ -47,12 +47,13 @@ class Call:
         query: q after RoPE and norms.
         key: k after RoPE, norms and cache; its heads may be fewer than the query's (grouped heads).
         value: v, with the heads of `key`.
-        mask: True where a query attends to a key; None for every key, or the keys before it (`causal`).
-            The mask of a watched generation loop may also be float, and is then added to the scores.
+        mask: True where a query attends to a key; None if every query attends to every key or, with
+            `causal`, to every key up to its own position. The mask of a watched generation loop may also
+            be float; such a mask is added to the scores.
         causal: Whether a query sees only keys up to its own position, where `mask` is None.
         scale: The factor of q·k.
         bias: Added to the scaled scores of each key.
-        fills: Value replacements; where two name the same key, the first counts.
+        fills: Value replacements; if two contain the same key, the first is used.
         extra: Further keyword arguments for the attention function.
         attention: An attention function to call instead of transformers' SDPA function.
     """
@@ -84,8 +85,8 @@ _locks_lock = threading.Lock()
 def lock_network(net: nn.Module) -> Iterator[None]:
     """Give this thread exclusive use of the network; other threads wait. The lock is re-entrant.
 
-    Handlers, the attention implementation and the training flags belong to the network, not to a
-    thread: without the lock, one thread's capture would see another thread's forward.
+    Handlers, the attention implementation and the training flags belong to the network, not to a thread.
+    Without the lock, a capture in one thread would see the forward of another thread.
     """
     with _locks_lock:
         lock = _locks.setdefault(net, threading.RLock())
@@ -208,7 +209,7 @@ def _attention(
 
 
 def _mask(**options: Any) -> Tensor | None:
-    """Return the mask that transformers makes, or None if SDPA's causal or full attention needs none.
+    """Return the mask that transformers makes, or None if SDPA can compute the attention without a mask.
 
     While a CUDA graph is recorded, transformers would create such a mask anyway, and SDPA would then
     silently choose its slowest kernel.
@@ -257,7 +258,7 @@ def enable(net: PreTrainedModel) -> Iterator[None]:
 
 @contextmanager
 def attach(net: PreTrainedModel, handler: Handler, *, innermost: bool = False) -> Iterator[None]:
-    """Call `handler` at every attention of `net`; an innermost handler sees the changes of all others."""
+    """Call `handler` at every attention of `net`; an innermost handler sees the other handlers' changes."""
     modules = attention_modules(net)
     with enable(net):
         for module in modules:

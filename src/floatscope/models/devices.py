@@ -1,8 +1,8 @@
-"""Networks whose layers are on several devices, as placed by transformers' `device_map`.
+"""Support networks whose layers transformers' `device_map` has placed on several devices.
 
 accelerate's hooks move a layer's input to the device of its weights. Tensors outside the layers (masks,
 labels, requested rows) are moved by `moved`. Offloaded weights are refused, because the statistics read
-them.
+the weights.
 """
 
 import dataclasses

@@ -1,7 +1,7 @@
 """A family: the description of an architecture that turns its checkpoints into a transformers network.
 
 A new family is one file that defines a Family, and one line in `families/__init__.py`. This module runs
-no model and no code from a checkpoint.
+no model, and no code from a checkpoint.
 """
 
 from collections.abc import Callable
@@ -28,12 +28,12 @@ class Family:
         direction: which keys a query sees; causal by default.
         shift: row i − shift predicts position i: 1 for autoregressive models (default) and Dream, 0 for
             LLaDA.
-        block: block length in tokens of a family that decodes in blocks; None (default) if it does not,
-            or if each checkpoint has its own.
-        block_field: field of config.json with the block length; empty (default) if there is none.
+        block: block length in tokens of a family that decodes in blocks. None (default) if the family
+            does not decode in blocks, or if each checkpoint has its own block length.
+        block_field: field of config.json that contains the block length; empty (default) if no field does.
         grid: where blocks begin: at position 0 (default) or at the answer.
-        mask_id: mask token id of the published checkpoints, used if config and tokenizer name none; None
-            by default.
+        mask_id: mask token id of the published checkpoints, used if neither config nor tokenizer states a
+            mask token; None by default.
         mask_vocab: vocabulary sizes of the published checkpoints with that mask id; empty (default)
             allows any.
         translate: function from the fields of config.json to those of the network's config; a copy by
@@ -49,12 +49,12 @@ class Family:
         context: function from the network's config to the longest sequence, in tokens;
             `max_position_embeddings` by default.
         reaches: function from the network's config to the number of positions that a row sees to either
-            side, by layer; None for a layer, or an empty tuple (default), is no limit.
+            side, by layer. None for a layer is no limit; an empty tuple (default) is no limit in any layer.
         prepare: function called with the network after its weights are loaded; does nothing by default.
         gguf: whether GGUF files of llama.cpp are supported too. False by default.
-        keeps: whether the network accepts a KV cache. True by default.
+        keeps: whether the network can use a KV cache. True by default.
         experts: whether some layers are mixtures of experts. False by default.
-        tested: reference with which tests compare the implementation, as text.
+        tested: the reference implementation with which tests compare the network, as text.
 
     Example:
         ```python

@@ -1,8 +1,8 @@
-"""A fingerprint of a network's weights: equal on every device, in one pass, with little memory.
+"""Compute a fingerprint of a network's weights, the same on every device, in one pass with little memory.
 
-Hashing 16 GB byte by byte on a CPU takes half a minute. Integer sums modulo 2^64 do not depend on order
-or device, so each tensor is reduced on its device and only the sums are hashed. The fingerprint
-distinguishes models and detects damage; it does not protect against forged weights.
+Hashing 16 GB byte by byte on a CPU takes half a minute. Integer sums modulo 2^64 do not depend on the
+order of the terms or on the device, so each tensor is summed on its device and only the sums are hashed.
+The fingerprint distinguishes models and detects damage; it does not protect against forged weights.
 """
 
 import hashlib
@@ -20,7 +20,7 @@ _INTEGER = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 def _sums(tensor: Tensor) -> tuple[int, int]:
     """Return the plain and the position-weighted sum of a tensor's raw bits, modulo 2^64.
 
-    Swapping two elements changes the second sum.
+    The position-weighted sum changes if two elements are swapped.
     """
     bits = tensor.detach().contiguous().view(-1).view(_INTEGER[tensor.element_size()])
     plain = torch.zeros((), dtype=torch.int64, device=tensor.device)
@@ -36,7 +36,7 @@ def _sums(tensor: Tensor) -> tuple[int, int]:
 def fingerprint(net: nn.Module) -> str:
     """Hash name, shape, dtype and bits of every stored tensor to 16 hexadecimal digits.
 
-    Stored tensors are the parameters and persistent buffers, as loaded.
+    Stored tensors are the network's parameters and persistent buffers.
     """
     digest = hashlib.blake2b(digest_size=8)
     stored = net.state_dict().keys()

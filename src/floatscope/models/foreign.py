@@ -1,9 +1,9 @@
 """Make a Model of a network that Floatscope did not load, and observe its attention.
 
 A transformers network calls attention through the interface in which `attention_hook` is registered. Any
-other network is observed where it calls `torch.nn.functional.scaled_dot_product_attention`: its StandIn
-has the same parameters and an empty module per layer, and `SdpaCalls` assigns the n-th call of a forward
-to the n-th of these modules. This module neither loads nor changes a network.
+other network is observed where it calls `torch.nn.functional.scaled_dot_product_attention`: a StandIn
+for the network has the same parameters and one empty module per layer, and `SdpaCalls` assigns the n-th
+call of a forward to the n-th of these modules. This module neither loads nor changes a network.
 """
 
 from collections.abc import Callable, Collection
@@ -96,7 +96,7 @@ def _family(network: Any, settings: ModelSettings) -> Family:
 
 
 class _Layer(nn.Module):
-    """A stand-in for one layer's attention module; its output projection is unknown."""
+    """A stand-in for the attention module of one layer, whose output projection is unknown."""
 
     def __init__(self, number: int) -> None:
         super().__init__()

@@ -1,8 +1,8 @@
-"""Read the header of a GGUF file once: its plain values, and the position of each tensor.
+"""Read the header of a GGUF file: its plain values, and the position of each tensor.
 
 A damaged or forged length would make an unchecked reader loop 2^60 times or read past the end of the
-file. Here every count and every tensor is checked against the file's size, and of a list only its length
-is kept. Format: github.com/ggml-org/ggml/blob/master/docs/gguf.md.
+file. This module checks every count and every tensor against the file's size, and keeps only the length
+of a list. Format: github.com/ggml-org/ggml/blob/master/docs/gguf.md.
 """
 
 import math

@@ -1,9 +1,9 @@
 """Build a network from a GGUF file: its config, and its tensors dequantised under the network's names.
 
-The result equals that of transformers bit for bit, without several passes over the file. Unsupported
-features (scaled rotations) are an error; transformers ignores them. Diffusion models, which transformers
-does not read from GGUF, are read as llama.cpp's converter writes them (ggml-org/llama.cpp,
-conversion/llada.py, dream.py, qwen.py). The tokenizer is read by `source`.
+The network equals the network that transformers builds, bit for bit, and the file is read in one pass.
+Scaled rotations are not supported and raise an error; transformers ignores them. Diffusion models, which
+transformers does not read from GGUF, are read in the format that llama.cpp's converter writes
+(ggml-org/llama.cpp, conversion/llada.py, dream.py, qwen.py). The tokenizer is read by `source`.
 """
 
 from pathlib import Path

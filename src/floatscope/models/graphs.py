@@ -1,9 +1,9 @@
-"""Record forwards as CUDA graphs and replay them: the same kernels, without Python between them.
+"""Record forwards as CUDA graphs and replay them, which runs the same kernels without running Python.
 
-A graph is a list of kernels and addresses. What changes from step to step is copied into buffers that the
-graph reads. What does not change (shapes, observers, interventions) is part of the graph's key. This
-module has the graph and the store of a network's graphs; `decode/replay.py` decides when to record. The
-module does not depend on what a forward computes.
+A graph is a list of kernels and addresses. Tensors that change from step to step are copied into buffers
+that the graph reads. Properties that stay the same (shapes, observers, interventions) are part of the
+graph's key. This module contains the graph and the store of a network's graphs; `decode/replay.py` decides
+which forwards are recorded. The module does not depend on what a forward computes.
 """
 
 import ctypes
@@ -48,7 +48,7 @@ class CannotReplay(Exception):
 
 @runtime_checkable
 class Part(Protocol):
-    """An observer or intervention that works on the device only and can be part of a recorded forward."""
+    """An observer or intervention that computes only on the device and can be part of a recorded forward."""
 
     def key(self) -> Hashable:
         """Return a key of everything that this part depends on except its inputs. May raise CannotReplay."""
@@ -65,7 +65,7 @@ class Part(Protocol):
     def recording(
         self, inputs: dict[str, Tensor], visible: Visibility
     ) -> AbstractContextManager[Any]:
-        """Return a context around the recorded forward, which reads `inputs`; it gives the part's results."""
+        """Return a context manager around the recorded forward of `inputs`; it yields the part's results."""
 
     def replayed(self, yielded: Any) -> None:
         """Receive the results that `recording` yielded, after a replay has filled them."""
@@ -122,8 +122,8 @@ def _abandon(graph: Any, stream: Any, scratch: Tensor) -> None:
     """End a failed recording and restore torch's state; if that fails, stop all recording in this process.
 
     If CUDA has already ended the recording, torch's `capture_end` stops at that error, and its allocators
-    and random numbers behave as if a recording were still running. Another recording of one kernel,
-    started on the same stream directly by CUDA, is then ended to reset them.
+    and random numbers behave as if a recording were still running. In that case a recording of one kernel
+    is started directly with CUDA on the same stream, and is ended with torch to reset this state.
     """
     _failed.append(graph)
     with suppress(RuntimeError):
@@ -153,7 +153,7 @@ def _abandon(graph: Any, stream: Any, scratch: Tensor) -> None:
 
 @dataclass(eq=False)
 class Recorded:
-    """A recorded graph, the buffers that the graph reads, and its results."""
+    """A recorded graph, the buffers that the graph reads, and the results that it writes."""
 
     graph: Graph
     buffers: dict[str, Tensor]

@@ -1,7 +1,7 @@
 """Load a Model from a directory, a GGUF file, a hub id or a transformers model.
 
-`opening` reads the weights; pickles and code that comes with a checkpoint are refused. This module merges
-an adapter and determines how the network is used: direction, mask, dtype.
+`opening` reads the weights; pickles, and code in a checkpoint, are refused. This module merges an adapter
+into the weights and determines the network's direction, mask and dtype.
 """
 
 import importlib.util

@@ -25,7 +25,7 @@ from .visibility import Visibility
 
 @dataclass(eq=False, repr=False)
 class Model:
-    """A network, its tokenizer, and facts that decoding needs; `floatscope.Model` documents the fields."""
+    """A network, its tokenizer, and facts needed for decoding. `floatscope.Model` documents the fields."""
 
     name: str
     net: PreTrainedModel
@@ -182,8 +182,8 @@ class Model:
             keys: number of columns.
             padding: empty columns on the left, by prompt.
             prompts: prompt lengths, needed by a padded grid.
-            current, end, first: columns, as in Visibility. Without `current`, the whole context of an
-                active-block model counts as finished.
+            current, end, first: columns, as in Visibility. Without `current`, all blocks of an active-block
+                model count as finished.
             room: number of columns of a cache of fixed size, of which `keys` are filled by this forward.
         """
         offset = None
@@ -275,7 +275,7 @@ class Model:
         return self.raw_text([i for i in answer if i not in self.special_ids])
 
     def raw_text(self, ids: Sequence[int]) -> str:
-        """Return the text of all tokens, including special ones; their ids if there is no tokenizer."""
+        """Return the text of all tokens, including special tokens, or the ids if there is no tokenizer."""
         if self.tokenizer is None:
             return " ".join(map(str, ids))
         with foreign(ModelError, f"the tokenizer of {self.name} fails", "Copy its files again."):

@@ -1,7 +1,7 @@
 """Read a network from a path: its family, its weights, its tokenizer.
 
 Every tensor must be loaded: missing, extra and mis-shaped tensors are errors, never warnings. `loading`
-determines how the network is used (direction, mask, dtype).
+determines the network's direction, mask and dtype.
 """
 
 import re
@@ -59,8 +59,9 @@ def opened(
 ) -> Opened:
     """Read a checkpoint: its network with weights, its tokenizer and its generation settings.
 
-    With `direction_given`, a checkpoint whose config.json declares a causal architecture may be a diffusion
-    model, because the user gave the direction. With `spread`, the layers are placed on all devices.
+    With `direction_given`, a checkpoint whose config.json declares a causal architecture may be a
+    diffusion model, because the user gave the direction. With `spread`, the layers are placed on all
+    devices.
     """
     if path.suffix == ".gguf" and spread:
         raise ModelError(

@@ -1,7 +1,8 @@
 """A model without its weights: the facts in config.json, floatscope.json and the tokenizer.
 
-This is enough to refuse a sampler, a setting or a prompt that cannot work, before a worker starts or
-weights are read. `loading` determines the same facts with the same functions, so the two cannot differ.
+These facts suffice to refuse a sampler, a setting or a prompt that cannot work, before a worker starts or
+weights are read. `loading` determines the facts with the same functions, so they cannot differ from those
+of the loaded model.
 """
 
 from dataclasses import replace
@@ -34,8 +35,8 @@ def located(
 def outlined(spec: ModelSpec) -> Model | None:
     """Return the model of a directory or an embedded checkpoint with its weights on the meta device.
 
-    Raises the same errors as `load`. Returns None if more than a few small files are needed: for a hub id
-    or a GGUF file.
+    Raises the same errors as `load`. Returns None if this would need more than a few small files, that
+    is, for a hub id or a GGUF file.
     """
     if spec.where not in PAIR and not Path(spec.where).expanduser().is_dir():
         return None
@@ -102,7 +103,7 @@ def _require_full_attention(name: str, kind: Family, config: Any) -> None:
 
 
 def _block(kind: Family, config: Any, settings: ModelSettings) -> int | None:
-    """Return the given block length, or else that of checkpoint or family; refuse two that differ.
+    """Return the given block length, or that of checkpoint or family; refuse block lengths that differ.
 
     If the settings have a direction, their block length is returned, even if None.
     """

@@ -1,6 +1,7 @@
-"""The embedded pair: a diffusion model and a causal model, trained in the same way, inside the package.
+"""Locate the embedded pair: a diffusion model and a causal model, trained in the same way.
 
-This module locates their files. `training/` and the card `embedded/CARD.md` document the training.
+The checkpoints of both models are in this package. `training/` and the card `embedded/CARD.md` document
+their training.
 """
 
 from pathlib import Path

@@ -1,7 +1,7 @@
 """Find the parts of a network: its layers, its output head, its routers.
 
-transformers' decoders use common names; the networks in `networks/` define these parts themselves. The
-attention hook finds the attention modules.
+transformers' decoders use the same names for these parts; the networks in `networks/` define the parts
+themselves. The attention modules are found by `attention_hook`.
 """
 
 from collections.abc import Callable

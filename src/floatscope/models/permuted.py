@@ -1,14 +1,15 @@
-"""Networks with permuted weights: controls with the same sizes and norms but nothing learned.
+"""Permute the weights of a network: a control with the same sizes and norms that has learned nothing.
 
-Such a network shows what the architecture does without training, so it is the control for effects that
-are attributed to training. No weight is drawn anew, and vectors (norms, biases) are not changed.
+Such a network shows the effects of the architecture without training, so it is the control for effects
+that are attributed to training. No weight is drawn anew, and vectors (norms, biases) are not changed.
 
-The indices of an arbitrary permutation of an 8B model's embedding take 4 GB. So the place of each entry
-is computed instead: every column is rotated by its own amount, then every row, and both a second time.
-That is a Feistel network of four rounds whose round functions are random tables (Luby and Rackoff, 1988):
-any entry may go to any cell, and the places of two entries are independent, at the cost of 2·(rows +
-columns) random numbers per matrix. Integer arithmetic gives the same places on every device and for every
-dtype. A matrix with one row or column is only rotated; no family has one.
+The indices of an arbitrary permutation of an 8B model's embedding take 4 GB. So the new position of each
+entry is computed instead: every column is rotated by its own random amount, then every row by its own;
+then the columns and the rows are rotated once more. The result is a Feistel network of four rounds whose
+round functions are random tables (Luby and Rackoff, 1988): an entry may move to any position, and the
+positions of two entries are independent. This takes 2·(rows + columns) random numbers per matrix. Integer
+arithmetic gives the same positions on every device and for every dtype. A matrix with one row or one
+column is only rotated; no family has such a matrix.
 """
 
 import hashlib

@@ -1,7 +1,7 @@
 """Move small tensors between host and device without waiting for the device.
 
-torch copies a list, or a tensor in pageable memory, only after all launched work has run. In a loop that
-launches ahead, each such copy would stall.
+torch copies a list, or a tensor in pageable memory, only after all launched work has run. A loop that
+launches work in advance would wait for the device at each such copy.
 """
 
 from collections.abc import Sequence
@@ -31,7 +31,7 @@ def sent(tensor: Tensor, device: torch.device) -> Tensor:
 
 
 class PendingCopy:
-    """A copy of a tensor to the host in progress. `wait` waits for this copy only, not for later work."""
+    """A copy of a tensor to the host in progress. `wait` waits for the copy, not for later work."""
 
     def __init__(self, tensor: Tensor) -> None:
         self._end = None

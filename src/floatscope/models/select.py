@@ -1,4 +1,4 @@
-"""Choose layers, heads and steps by number, slice or sequence, or by typed text: 3, 0:4, 0,5,11."""
+"""Select layers, heads and steps by number, slice or sequence, or by typed text such as 3, 0:4 or 0,5,11."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -1,12 +1,12 @@
-"""Untrained networks as sharp as a trained one: each head's queries are scaled to match its entropy.
+"""Scale the queries of an untrained network so that each head has the entropy of the trained head.
 
-A network with permuted weights keeps its norms and loses what it learned. Its attention is nearly
-uniform, so any network with sharp attention seems to have learned something in comparison. Here the
-queries of every head are multiplied by a factor, chosen so that the head's mean entropy over some rows of
-some texts equals that of the trained head. The rows should be those that are measured: a head that is as
-sharp as the trained head over all rows may be flatter on masked rows. Layers are matched in order, each
-on the output of the matched layers below. Scaling queries works in every family, even if queries are
-normalised first.
+A network with permuted weights keeps its norms and loses everything learned. Its attention is nearly
+uniform, so any network with sharp attention seems to have learned something in comparison. This module
+multiplies the queries of every head by a factor, chosen so that the head's mean attention entropy over
+given rows of given texts equals that of the trained head. The given rows should be the rows that are
+measured later: a head that is as sharp as the trained head over all rows may be less sharp on masked rows.
+Layers are matched in order, and each layer is matched on the output of the matched layers below it.
+Scaling queries works in every family, even if the network normalises its queries.
 """
 
 from collections.abc import Hashable, Iterator
@@ -28,7 +28,7 @@ _STEPS = 40
 
 @dataclass(eq=False)
 class _Entropies:
-    """A handler that records each head's mean entropy as a share of its maximum."""
+    """A handler that records each head's mean attention entropy as a share of the largest possible."""
 
     entropies: dict[int, Float[Tensor, " h"]]
     rows: Bool[Tensor, "n size"] | None = None
@@ -81,7 +81,7 @@ def match_sharpness(
         control: the network that is scaled.
         trained: the network whose entropies are matched.
         texts: token ids of texts of equal length.
-        rows: queries over which entropies are averaged; None is all.
+        rows: queries over which entropies are averaged; None is all queries.
     """
     targets: dict[int, Tensor] = {}
     with attention_hook.attach(trained.net, _Entropies(targets, rows)):
@@ -95,7 +95,7 @@ def match_sharpness(
 
 @contextmanager
 def sharpened(control: Model, log_scale: Float[Tensor, "layer h"]) -> Iterator[None]:
-    """Scale the queries in every forward of `control` inside a `with` block by e^`log_scale`, per head."""
+    """Scale `control`'s queries by e^`log_scale`, per head, in forwards while a `with` block runs."""
     with attention_hook.attach(control.net, _Scaling(log_scale)):
         yield
 
@@ -117,9 +117,9 @@ def _scaled(call: attention_hook.Call, log_scale: Float[Tensor, " h"]) -> attent
 def _scores(
     call: attention_hook.Call, counted: Bool[Tensor, "b q"] | None
 ) -> tuple[Float[Tensor, "b h r k"], Float[Tensor, "b h r"]]:
-    """Return the scaled scores of up to 64 rows, −inf for invisible keys, and their numbers of visible keys.
+    """Return the scaled scores of up to 64 rows, −inf for invisible keys, and the count of visible keys.
 
-    For rows outside `counted` the number of visible keys is 0.
+    For rows outside `counted` the count is 0.
     """
     device = call.query.device
     queries = torch.arange(call.query.shape[2], device=device)

@@ -1,4 +1,4 @@
-"""Verify the files inside the package against the checksums that it contains."""
+"""Verify the files inside the package against the checksums that the package contains."""
 
 import hashlib
 import json

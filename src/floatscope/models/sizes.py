@@ -1,8 +1,8 @@
-"""Check the sizes in a network's config before anything is built or allocated.
+"""Check the sizes in a network's config before the network is built or memory is allocated.
 
-The numbers must be whole and consistent, and the files must contain about as many weights as the network
-would have, so that a false config cannot cause a large allocation. Loading checks the tensors' names and
-shapes.
+The sizes must be whole numbers that agree with each other, and the files must contain about as many
+weights as the network would have, so that a false config cannot cause a large allocation. The names and
+shapes of the tensors are checked when the weights are loaded.
 """
 
 import math
@@ -51,7 +51,7 @@ def positive_integer(value: Any, name: str) -> int:
 
 
 def require_numbers(fields: Mapping[str, Any], where: Path) -> dict[str, int]:
-    """Return the sizes among a config's fields as ints; refuse one that is no positive whole number."""
+    """Return the sizes among a config's fields as ints; refuse a size that is no positive whole number."""
     sizes = {name: fields[name] for name in _SIZES if fields.get(name) is not None}
     return {name: positive_integer(value, f"{where}: {name}") for name, value in sizes.items()}
 
@@ -105,7 +105,7 @@ _EXPERT = re.compile(r"(.+\.experts\.)(\d+)\.(.+)")
 def without_weights(
     kind: Family, config: PretrainedConfig, where: Path, counts: TensorCounts
 ) -> PreTrainedModel:
-    """Build the network on the meta device, without memory; refuse a network far larger than its files.
+    """Build the network on the meta device, without weights; refuse a network far larger than its files.
 
     If only a few tensors are missing, a later check reports their names.
     """

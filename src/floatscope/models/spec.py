@@ -1,8 +1,8 @@
-"""A model specified as text: "ours=./dir,family=Llama,direction=bidirectional,mask_id=4".
+"""Parse a model specified as text: "ours=./dir,family=Llama,direction=bidirectional,mask_id=4".
 
-The text has an optional name and the location, then settings of `load`. The same text works in Python, on
-the command line, in a file and in a run; a table has the same fields. It is parsed without loading
-anything, so errors are reported before a worker starts.
+The text, called a model spec, has an optional name, the model's location, and settings of `load`. The
+same text works in Python, on the command line, in a file and in a run; a TOML table of a model has the
+same fields. The spec is parsed without loading a model, so errors are reported before a worker starts.
 """
 
 import re
@@ -32,7 +32,7 @@ _FORM = "[NAME=]WHERE[,SETTING=VALUE …]"
 
 @dataclass(frozen=True, kw_only=True)
 class ModelSettings:
-    """Settings given with the model spec; None for a setting that is not given."""
+    """The settings given in a model spec. A setting that is not given is None."""
 
     name: str | None = None
     family: str | None = None
@@ -62,7 +62,7 @@ class ModelSettings:
 
 @dataclass(frozen=True)
 class ModelSpec(ModelSettings):
-    """A model's location and settings. None uses the value of the checkpoint, floatscope.json or family."""
+    """A model's location and settings. A setting of None is that of checkpoint, floatscope.json or family."""
 
     where: str
     adapter: str | None = None
@@ -179,7 +179,7 @@ def _value(setting: str, text: str) -> Any:
 def expected_of(setting: str, value: Any) -> str:
     """Return a description of the values that a setting expects, or "" if `value` is valid.
 
-    The same rule applies to typed text, Python arguments and floatscope.json.
+    The same rules apply to typed text, Python arguments and floatscope.json.
     """
     if setting in _NUMBERS:
         return "" if type(value) is int and value >= 0 else "a whole number, 0 or more"

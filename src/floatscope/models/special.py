@@ -1,4 +1,4 @@
-"""Special tokens of a model: its mask, its end tokens, and those of its chat template."""
+"""Find the special tokens of a model: the mask, the end tokens and the tokens of the chat template."""
 
 import re
 import warnings

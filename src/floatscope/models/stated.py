@@ -1,7 +1,7 @@
-"""floatscope.json: settings that a checkpoint lacks, written beside its weights or adapter.
+"""Read floatscope.json: settings that a checkpoint lacks, written beside the weights or the adapter.
 
-An adapter's file overrides that of its base model, and an argument of `load` overrides both. The file
-describes how the network is used; config.json describes the network itself.
+The floatscope.json of an adapter overrides that of its base model, and an argument of `load` overrides
+both files. floatscope.json states how the network is used; config.json describes the network itself.
 """
 
 from dataclasses import fields

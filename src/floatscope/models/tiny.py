@@ -1,7 +1,7 @@
-"""Tiny random checkpoints in each family's published format: key names, config fields, tokenizer files.
+"""Write tiny random checkpoints in each family's published format: key names, config, tokenizer files.
 
-The checkpoints are for tests, benchmarks and trials without a real checkpoint. Their weights are random,
-so such a model can test the instrument but has learned nothing about language.
+The checkpoints are for tests, benchmarks and trials without a trained checkpoint. The weights are random,
+so such a model can test the instrument, but it has learned nothing about language.
 """
 
 import json

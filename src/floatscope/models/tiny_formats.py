@@ -1,7 +1,7 @@
 """The families' published formats (config.json and key names), for writing tiny random checkpoints.
 
-`tiny` draws the weights and writes the files. Sizes are those of a Shape; everything else is as in the
-published files, including fields that Floatscope does not read.
+`tiny` draws the weights and writes the files. The sizes are those of a Shape; all other fields are as in
+the published files, including fields that Floatscope does not read.
 """
 
 from collections.abc import Callable, Iterator
@@ -20,7 +20,7 @@ EXPERTS, CHOSEN = 6, 2
 
 @dataclass(frozen=True)
 class Format:
-    """The published format of one family: functions that make its config.json and rename the tensors."""
+    """The published format of one family: functions that make config.json and rename the tensors."""
 
     config: Callable[[Any], Config]
     named: Callable[[Weights], Weights] = dict
@@ -45,10 +45,10 @@ def _sizes(s: Any) -> Config:
 def _custom_code(
     architecture: str, model_type: str, file: str, *automatic: str, **other_classes: str
 ) -> Config:
-    """Return the config fields that declare custom modelling code. No such code is written or run.
+    """Return the config fields that declare custom modelling code. No custom code is written or run.
 
     `automatic` lists the auto classes of transformers that load the architecture. `other_classes` maps
-    further auto classes to the model classes that they load.
+    other auto classes to the model classes that they load.
     """
     classes = dict.fromkeys(automatic, architecture) | other_classes
     code = {name: f"{file}.{class_name}" for name, class_name in classes.items()}

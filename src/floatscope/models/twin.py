@@ -1,8 +1,8 @@
-"""The twin: SmolLM2-135M-Instruct with two adapters, trained identically except for objective and mask.
+"""Locate the twin: SmolLM2-135M-Instruct with two adapters, trained the same except for objective and mask.
 
 The adapters are in this package, in `embedded/twin/`. The base weights are a GGUF file in another
-package, which is located and verified by checksum, but never imported. SmolLM2: Allal et al. 2025, arXiv
-2502.02737.
+package. This module locates that file and verifies its checksum, and never imports the other package.
+SmolLM2: Allal et al. 2025, arXiv 2502.02737.
 """
 
 import hashlib

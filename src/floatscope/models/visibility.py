@@ -1,9 +1,10 @@
 """The rule that determines which rows see which keys in one forward, without an S×S matrix.
 
-The matrix is computed only if transformers needs it (padding, blocks), once per forward for all layers.
-Padding is always on the left and is never seen. The prompts of a batch may have their blocks at different
-positions: each has its own grid, and its own end if it is behind others. Local layers have a narrower
-rule (`within`); the network computes their mask.
+The S×S matrix is computed only if transformers needs a mask (for padding or blocks), once per forward for
+all layers. Padding is always on the left, and the row of a token never sees it. The prompts of a batch
+may have their blocks at different positions: each prompt has its own grid, and its own last column if it
+is at an earlier block than other prompts. Local layers have a narrower rule (`within`); the network
+computes the mask of local layers.
 """
 
 from dataclasses import dataclass, replace
@@ -19,9 +20,9 @@ from .family import Direction
 
 @dataclass(frozen=True, eq=False)
 class Visibility:
-    """Which of `keys` columns each of `queries` rows sees; prompt b's first `padding[b]` columns are empty.
+    """Which of `keys` columns each of `queries` rows sees; in prompt b the first `padding[b]` are empty.
 
-    The rows are the last columns, unless `first` gives the column of the first row.
+    The rows are those of the last columns, unless `first` states the column of the first row.
     """
 
     direction: Direction
@@ -116,7 +117,7 @@ class Visibility:
 
     @cached_property
     def last_visible(self) -> Int[Tensor, "b q"]:
-        """Column of the last key that each query sees. It never decreases from row to row.
+        """Column of the last key that each query sees. The column never decreases from row to row.
 
         Without local layers, the padding and the last visible key determine the whole visibility.
         """
@@ -140,7 +141,7 @@ class Visibility:
 
     @cached_property
     def first_visible(self) -> Int[Tensor, "b q"]:
-        """Column of the first key that each query sees. It never decreases from row to row."""
+        """Column of the first key that each query sees. The column never decreases from row to row."""
         padding = self.padding[:, None].expand(-1, self.queries)
         if self.reach is None:
             return padding

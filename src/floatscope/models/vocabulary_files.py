@@ -1,8 +1,8 @@
 """Read tokenizers from vocabulary files of checkpoints without a tokenizer.json: vocab.txt, spiece.model.
 
-BERT and DistilBERT publish a WordPiece vocabulary, one token per line; ALBERT a SentencePiece unigram
-model. The tokenizers are classes of transformers. transformers reads SentencePiece files with the package
-sentencepiece; this module reads the few relevant fields directly.
+BERT and DistilBERT publish a WordPiece vocabulary, one token per line; ALBERT publishes a SentencePiece
+unigram model. The tokenizers are classes of transformers. transformers reads SentencePiece files with the
+package sentencepiece; this module reads the necessary fields without that package.
 """
 
 import re

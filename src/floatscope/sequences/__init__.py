@@ -1,1 +1,1 @@
-"""Prompts with named parts, their tokens and token classes, and decoding results. Does not import torch."""
+"""Prompts with named parts, their tokens and token classes, and results of decodings, without torch."""

@@ -1,9 +1,10 @@
 """Apply chat templates in a child process with limits on time and memory.
 
-A template is a program inside a checkpoint. transformers' sandbox protects Python's internals, but does
-not stop endless loops or limit memory, and neither can be enforced inside one process. So a child process
-(`chat_process`) renders the template with transformers' own function, and the operating system kills it
-at its limits. The same child process tests tokenizers for `tokenizer_bounds`.
+A template is a program inside a checkpoint. transformers' sandbox protects Python's internals, but it
+does not stop endless loops and does not limit memory, and limits on time and memory cannot be enforced on
+a part of a process. So a child process (`chat_process`) renders the template with transformers' own
+function, and the operating system kills it at its limits. The same child process tests tokenizers for
+`tokenizer_bounds`.
 """
 
 import atexit
@@ -30,7 +31,7 @@ def rendered(
 
     Args:
         tokenizer (PreTrainedTokenizer): tokenizer whose chat template is applied.
-        messages (list of dict): each with "role" and "content".
+        messages (list of dict): messages of the chat, each with "role" and "content".
         name (str): name of the model, for errors.
         answer (bool): add the beginning of an assistant's turn (default); if False, continue the last
             message.
@@ -63,7 +64,8 @@ def ask(request: dict[str, Any]) -> tuple[str | None, str | None] | None:
         request (dict): one of `{"template": {...}}` and `{"tokenizer": {...}}`.
 
     Returns:
-        A pair (text, problem), one of them None. None if the child process was killed at its limits.
+        A pair (text, problem), in which text or problem is None; or None if the child process was killed at
+        its limits.
     """
     try:
         reply = _child.ask(json.dumps(request).encode() + b"\n")

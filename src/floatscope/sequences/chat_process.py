@@ -1,7 +1,7 @@
 """A child process with resource limits that renders chat templates and tests tokenizers over JSON lines.
 
 The process loads neither a model nor torch. Each request may use a few seconds of processor time and a
-limited amount of additional memory; beyond that the operating system kills the process.
+limited amount of additional memory. The operating system kills the process if it exceeds a limit.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""The result of a decoding: the canvas of every step, what changed, and the confidence of proposals."""
+"""The result of a decoding: the canvas, the changes and the confidence of proposals at every step."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -36,22 +36,22 @@ def change_of(
 
 @dataclass(frozen=True, eq=False)
 class Decoding:
-    """One decoded prompt. Positions index prompt and answer together, without padding.
+    """The decoding of one prompt. Positions are counted over prompt and answer, without padding.
 
     Args:
         prompt: the encoded prompt.
         canvas: token ids at each step, shape (steps + 1, positions). `canvas[t]` is the input of step t,
-            `canvas[-1]` the result; −1 is a position that does not exist yet.
+            and `canvas[-1]` is the result. −1 marks a position that does not exist yet.
         change: what each step did to each position, shape (steps, positions): 0 nothing, 1 revealed, 2
             masked again, 3 replaced by another token.
         confidence: probability of the token proposed at each masked position, shape (steps, positions);
             NaN elsewhere.
-        block: first and past-the-end position of the block being decided, shape (steps, 2).
+        block: first position and past-the-end position of the block being decided, shape (steps, 2).
         ended: "complete", or "eos" if the answer has an end token with no mask before it.
         text: the decoded answer, without masks.
         info: numbers reported by the interventions in force, by name: `hidden_share` and `hidden_columns`
             (masking), `patched_rows`, `forced`, `remasked`. Empty by default.
-        cache: the cache of a diffusion model: "exact" or the name of an approximation; None without one.
+        cache: the cache of a diffusion model: "exact" or the name of an approximation; None without a cache.
     """
 
     prompt: Encoded

@@ -1,4 +1,4 @@
-"""The direction of a model's attention and the grid of its blocks. Traces use both without a model."""
+"""The direction of a model's attention and the grid of its blocks, which traces use without a model."""
 
 from enum import StrEnum
 

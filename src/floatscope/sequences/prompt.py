@@ -47,11 +47,11 @@ class Part:
 
 @dataclass(frozen=True, init=False)
 class Prompt:
-    """Text with named parts.
+    """A prompt: text made of named parts.
 
     Args:
         parts: the parts in order, or a text, which becomes one part called "prompt".
-        gold: name of the part that contains the answer; None (default) if there is none.
+        gold: name of the part that contains the answer; None (default) if no part does.
         chat: wrap the text in the model's chat template. None (default) does so if the model has one.
 
     Example:
@@ -98,7 +98,7 @@ class Prompt:
         instruction: str = "Answer the question with a few words.",
         chat: bool | None = None,
     ) -> "Prompt":
-        """Make a prompt of an instruction, numbered passages and a question, each its own region.
+        """Make a prompt of an instruction, numbered passages and a question, each a region of its own.
 
         The regions are "instruction", "passage 1", "passage 2", … and "question"; the text between them
         is "template".
@@ -106,7 +106,7 @@ class Prompt:
         Args:
             question: the question, not empty.
             passages: texts of the passages, in order; none by default.
-            gold: index of the passage that contains the answer, from 0; None (default) if there is none.
+            gold: index of the passage that contains the answer, from 0; None (default) if no passage does.
             instruction: first part of the prompt; "" leaves it out.
             chat: wrap the text in the model's chat template. None (default) does so if the model has one.
         """

@@ -1,4 +1,4 @@
-"""Token classes, which distinguish structure from content."""
+"""Assign each token a class, which distinguishes tokens of structure from tokens of content."""
 
 import unicodedata
 from collections.abc import Sequence

@@ -2,22 +2,24 @@
 
 A tokenizer.json is a small program: a chain of replacement rules, and regular expressions. Nine rules
 that each replace one letter by ten turn four letters into 4 MB, and a regular expression can take minutes
-for one word. The tokenizers library limits neither, and aborts the process when memory runs out. So a
-tokenizer is checked in three steps:
+for one word. The tokenizers library limits neither time nor memory, and aborts the process when memory
+runs out. So a tokenizer is checked in three steps:
 
-1. By structure. `_growth` bounds the factor by which a rule can lengthen a text. A chain of rules that
-   exceeds GROWTH is refused. This bound is valid for every text, including texts that a trial would miss.
-2. By known rules. Rules of known types and published regular expressions (`PUBLISHED`) take time
+1. Check of the structure. `_growth` bounds the factor by which a rule can lengthen a text. A chain of
+   rules that exceeds GROWTH is refused. The bound is valid for every text, including texts that a trial
+   would not contain.
+2. Check for known rules. Rules of known types and published regular expressions (`PUBLISHED`) take time
    proportional to the text. A tokenizer that contains nothing else, like most published ones, is used
    without a trial.
-3. By trial. Any other tokenizer is loaded in the child process that also renders chat templates (`chat`),
-   with limits on processor time and memory. There it encodes and decodes every added token and texts of
-   LENGTH characters, some of them made of its own patterns and characters. It is refused if the child
-   reports an error or is killed. A trial proves nothing about other texts.
+3. Trial. Any other tokenizer is loaded in the child process that also renders chat templates (`chat`),
+   with limits on processor time and memory. There the tokenizer encodes and decodes every added token and
+   texts of LENGTH characters; some of the texts are made of the tokenizer's own patterns and characters.
+   The tokenizer is refused if the child reports an error or is killed. A trial proves nothing about
+   other texts.
 
-A file that has passed is remembered by its sha256 and not checked again in this process. Tokenizers
-without a tokenizer.json (vocab.json, tokenizer.model, GGUF) are built by transformers from its own parts;
-`require_bounded` checks them after they are built.
+A file that has passed the check is remembered by its sha256 and not checked again in this process.
+Tokenizers without a tokenizer.json (vocab.json, tokenizer.model, GGUF) are built by transformers from its
+own parts; `require_bounded` checks such a tokenizer after it is built.
 """
 
 import base64

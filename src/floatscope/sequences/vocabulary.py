@@ -30,7 +30,7 @@ class Vocabulary(Protocol):
 
 @runtime_checkable
 class ModelFacts(Vocabulary, Protocol):
-    """The facts that samplers need of a model. Every Model implements this protocol, also without weights."""
+    """The facts about a model that samplers need. Models with and without weights implement it."""
 
     @property
     def direction(self) -> Direction: ...

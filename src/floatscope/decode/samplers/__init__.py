@@ -1,4 +1,4 @@
-"""All samplers, in display order. Each has its own file and one line in this module."""
+"""The list of all samplers, in display order. Each sampler has its own file and one line in this module."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""AttentionGuided: a sampler that reveals positions together if they hardly attend to each other."""
+"""AttentionGuided: a sampler that reveals positions together if their attention to each other is low."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -18,14 +18,14 @@ _LATE, _SURE = 0.5, 0.9  # for "staged": share of the answer that is revealed, a
 
 @dataclass(frozen=True)
 class AttentionGuided(Sampler):
-    """Reveal masks that hardly attend to each other; strongly attended, confident positions come first.
+    """Reveal masks that hardly attend to each other, beginning with strongly attended, confident positions.
 
-    DAPD (2603.12996), as its authors' code decodes. The dependence s between two masks is the mean of the
-    attention in both directions, over the heads of the last 30 % of the layers (or of `layers`); p is the
-    probability of a mask's proposed token. Masks are taken in falling order of p · Σ s, summed over all
-    other masks. A mask is skipped if its s with a mask that is already taken exceeds τ times its largest
-    s. τ grows from `tau_min` to `tau_max` with the share of the answer that is revealed. Takes as many
-    steps as it needs.
+    The method is DAPD (2603.12996), as in its authors' code. The dependence s between two masks is the
+    mean of the attention in both directions, over the heads of the last 30 % of the layers (or of
+    `layers`); p is the probability of a mask's proposed token. Masks are taken in falling order of
+    p · Σ s, where the sum is over all other masks. A mask is skipped if its s with a mask that is already
+    taken exceeds τ times its largest s with any mask. τ grows from `tau_min` to `tau_max` with the share
+    of the answer that is revealed. The sampler takes as many steps as it needs.
 
     Args:
         tau_min: τ at the first step, 0 to 1, default 0.01.

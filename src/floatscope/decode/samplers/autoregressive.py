@@ -1,4 +1,4 @@
-"""Autoregressive: the sampler of causal models. Its loop is `decode/autoregressive.py`."""
+"""Autoregressive: the sampler of causal models. The decoding loop is in `decode/autoregressive.py`."""
 
 import math
 from dataclasses import dataclass

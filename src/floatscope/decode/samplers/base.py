@@ -1,8 +1,9 @@
-"""The base of samplers: a dataclass whose fields are its settings and whose rule picks what to reveal.
+"""Base classes of samplers: dataclasses whose fields are the settings and whose rule reveals positions.
 
-Subclasses define `score` (reveal the k highest), or override `select` (reveal by another rule), `revise`
-(remask tokens) or `offered` (restrict the proposals). Blocks, temperature, guidance, seeds, end tokens
-and early stop are handled here and in the loop, for all samplers. Samplers never run a network.
+Subclasses define `score` (the positions with the highest scores are revealed), or override `select` (to
+reveal by another rule), `revise` (to remask tokens) or `offered` (to restrict the proposals). Blocks,
+temperature, guidance, seeds, end tokens and early stop are implemented for all samplers, in this module
+and in the loop. Samplers never run a network.
 """
 
 import math
@@ -22,7 +23,7 @@ from ..draw import check_seed
 
 @dataclass(frozen=True, eq=False)
 class Guess:
-    """The model's proposals for a window of positions that contains the current block of each prompt."""
+    """The model's proposals for a window of positions, which contains the current block of each prompt."""
 
     token: Int[Tensor, "b w"]
     confidence: Float[Tensor, "b w"]  # probability of the token over all tokens, offered or not
@@ -58,20 +59,20 @@ class Sampler(Configured):
     """Denoise `length` masks in `steps` steps, block by block.
 
     `no_eos` and `end_last` are LLaDA's options against answers that consist of end tokens (2502.09992,
-    B.4), called `logits_eos_inf` and `confidence_eos_eot_inf` there. The published
-    `confidence_eos_eot_inf` lowers `<|endoftext|>` at temperature 0 only and does not affect random
-    order; `end_last` does the same at every temperature and in every order.
+    B.4), which LLaDA calls `logits_eos_inf` and `confidence_eos_eot_inf`. The published
+    `confidence_eos_eot_inf` lowers the confidence of `<|endoftext|>` at temperature 0 only and does not
+    affect random order; `end_last` has the same effect at every temperature and in every order.
 
     Args:
         length: number of tokens to generate, default 32.
         steps: number of denoising steps. None (default) is one per token. At most `length`, unless the
             sampler remasks tokens. Adaptive samplers take as many steps as they need and accept no
-            number.
+            number of steps.
         block_length: decode in blocks of this many positions, from left to right. It must divide
             `length`. None (default) is one block, or the model's own blocks if it was trained with
             blocks.
-        temperature: 0 proposes the arg-max; above 0 tokens are drawn from softmax(logits / temperature)
-            in float64. Default 0.
+        temperature: at 0 (default) the arg-max is proposed; above 0 tokens are drawn from softmax(logits /
+            temperature) in float64.
         cfg: scale of classifier-free guidance. Logits become u + (cfg + 1)·(c − u), where c is the
             prediction with the prompt and u the prediction with the prompt masked. 0 (default) is off;
             any other value doubles the forwards.
@@ -178,7 +179,7 @@ class Sampler(Configured):
         check_seed(self.seed)
 
     def listens_to(self, n_layers: int) -> frozenset[int] | None:
-        """Return the layers whose attention between masks the rule reads (`Guess.coupling`); None if none.
+        """Return the layers whose attention between masks the rule reads (`Guess.coupling`), or None.
 
         Args:
             n_layers: number of layers of the model.
@@ -225,7 +226,7 @@ class Sampler(Configured):
         raise TypeError(f"{type(self).__name__} must define score, or override select")
 
     def select(self, guess: Guess, quota: Int[Tensor, " b"]) -> Bool[Tensor, "b w"]:
-        """Choose the masked positions to reveal in this step; at least one if `adaptive`.
+        """Choose the masked positions to reveal in this step; at least one position if `adaptive`.
 
         Args:
             guess: the model's proposals for the window.
@@ -254,7 +255,7 @@ class Sampler(Configured):
     def revise(
         self, guess: Guess, revealed_as: Float[Tensor, "b w"], step: int, steps: int
     ) -> Bool[Tensor, "b w"]:
-        """Choose the revealed positions to remask in this step. The default chooses none.
+        """Choose the revealed positions to remask in this step. The default chooses no position.
 
         Args:
             guess: the model's proposals for the window.
@@ -268,7 +269,7 @@ class Sampler(Configured):
         return torch.zeros_like(guess.masked)
 
     def overwrite(self, guess: Guess) -> Bool[Tensor, "b w"]:
-        """Choose the revealed positions to overwrite with the proposed tokens. The default chooses none.
+        """Choose the revealed positions to overwrite with proposed tokens. The default chooses no position.
 
         Args:
             guess: the model's proposals for the window.
@@ -309,7 +310,7 @@ def best(
 def sure_or_best(
     guess: Guess, p: Float[Tensor, "b w"], threshold: float, block_steps: int | None
 ) -> Bool[Tensor, "b w"]:
-    """Choose all masks with p > threshold, or the most confident ones if the schedule requires more.
+    """Choose all masks with p > threshold, or the most confident masks if the schedule requires more.
 
     The schedule requires the same number of positions at each of `block_steps` steps of a whole block, by
     default one position per step.

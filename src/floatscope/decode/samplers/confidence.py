@@ -12,8 +12,9 @@ from .base import Guess, Sampler
 class Confidence(Sampler):
     """Reveal the positions whose proposed token has the highest probability.
 
-    LLaDA's `low_confidence` remasking (2502.09992), token by token as its code decodes, except that the
-    mask token is never proposed. MaskGIT (2202.04200) has the same order with another schedule.
+    The method is LLaDA's `low_confidence` remasking (2502.09992). The tokens equal those of LLaDA's code,
+    except that the mask token is never proposed. MaskGIT (2202.04200) reveals in the same order on another
+    schedule.
     """
 
     def score(self, guess: Guess) -> Float[Tensor, "b w"]:

@@ -18,12 +18,12 @@ ALGORITHMS = ("origin", "maskgit_plus", "topk_margin", "entropy")
 class Dream(Sampler):
     """Decode as Dream does: draw tokens from the top-p, and reveal masks in order of `alg` on its schedule.
 
-    Dream 7B (2508.15487), with the names of its generation code and the settings of its README. The
-    logits are divided by the temperature, then cut to `top_p` and `top_k`; a token is drawn from that
-    distribution. A step reveals int(n·(1 − s/t)) of a prompt's n masks, which may be none; t and s are
-    the times of this step and the next in linspace(1, eps, steps + 1). The last step reveals all masks.
-    The method was published for one block, with n averaged over a batch; here every block runs through
-    the schedule, and each prompt has its own n.
+    The method is that of Dream 7B (2508.15487), with the names of its generation code and the settings of
+    its README. The logits are divided by the temperature, then cut to `top_p` and `top_k`; a token is
+    drawn from that distribution. A step reveals int(n·(1 − s/t)) of a prompt's n masks, which may be 0
+    masks; t and s are the times of this step and the next in linspace(1, eps, steps + 1). The last step
+    reveals all masks. The method was published for one block, with n averaged over a batch; here every
+    block runs through the schedule, and each prompt has its own n.
 
     Args:
         temperature: divides the logits, default 0.2; 0 takes the arg-max.
@@ -68,7 +68,8 @@ class Dream(Sampler):
     def _chance(self, step: int, steps: int) -> float:
         """Return the share of masks to reveal in this step, 1 − s/t for times t (now) and s (next).
 
-        Computed in float32 as in the published code, because the number of masks is truncated from it.
+        The share is computed in float32 as in the published code, because the truncated number of masks
+        depends on its last bits.
         """
         if step == steps - 1:
             return 1.0

@@ -1,4 +1,4 @@
-"""Entropy: a sampler that reveals the positions with the sharpest distributions."""
+"""Entropy: a sampler that reveals the positions whose token distributions have the lowest entropy."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""EntropyBound: a sampler that reveals positions together while their joint uncertainty is small."""
+"""EntropyBound: a sampler that reveals positions together while the bound on their joint entropy is small."""
 
 import math
 from dataclasses import dataclass
@@ -16,8 +16,9 @@ from .entropy import entropy
 class EntropyBound(Sampler):
     """Reveal positions in order of entropy while the sum of their entropies minus the largest is ≤ gamma.
 
-    EB-Sampler (Ben-Hamu et al. 2025, arXiv 2505.24857), sorted by entropy; the paper also sorts by
-    confidence and by margin. Reveals at least one position per step and takes as many steps as it needs.
+    The method is EB-Sampler (Ben-Hamu et al. 2025, arXiv 2505.24857) with positions sorted by entropy; the
+    paper also sorts by confidence and by margin. The sampler reveals at least one position per step and
+    takes as many steps as it needs.
 
     Args:
         gamma: bound in nats, 0 or more, default 0.01. Larger values reveal more positions per step.

@@ -15,11 +15,11 @@ from .base import Adaptive, Guess, ranked
 class FastDLLM2(Adaptive):
     """Reveal a block's first token from the row before it; then, by sub-block, masks with p > threshold.
 
-    Fast-dLLM v2 (2509.26328), after the published fragments of its decoding code, with the settings of
-    its examples. The last row of the finished context predicts the first token of a block that begins
-    with a mask; that token is revealed alone. Later steps reveal, in the first sub-block that has masks,
-    the most confident token and all with p > `threshold`. The approximate sub-block cache of the
-    publication is not used. For block models.
+    The method is that of Fast-dLLM v2 (2509.26328), after the published fragments of its decoding code,
+    with the settings of its examples. The last row of the finished context predicts the first token of a
+    block that begins with a mask; that token is revealed alone. Later steps reveal, in the first
+    sub-block that has masks, the most confident token and all tokens with p > `threshold`. The
+    approximate sub-block cache of the publication is not used. For block models.
 
     Args:
         threshold: probability above which a token is revealed, default 0.9.

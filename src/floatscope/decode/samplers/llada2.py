@@ -12,9 +12,9 @@ from .base import Adaptive, Guess, sure_or_best
 class LLaDA2(Adaptive):
     """Reveal all masks with p > threshold, or the most confident masks if the schedule requires more.
 
-    LLaDA 2.0 (2512.15745), as in its generation code. The method was published for blocks of 32 on the
-    model's grid, with the last block filled up to 32; here the last block ends with the answer. Takes as
-    many steps as it needs.
+    The method is that of LLaDA 2.0 (2512.15745), as in its generation code. The method was published for
+    blocks of 32 on the model's grid, with the last block filled up to 32; here the last block ends with
+    the answer. The sampler takes as many steps as it needs.
 
     Args:
         threshold: probability above which a token is revealed, default 0.95.

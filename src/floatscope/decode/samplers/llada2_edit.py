@@ -15,11 +15,11 @@ from .llada2 import LLaDA2
 class LLaDA2Edit(LLaDA2):
     """Reveal as LLaDA2 does, and overwrite tokens of the block if another token has p > edit_threshold.
 
-    LLaDA 2.1 (2602.08676), as in its generation code. A step reveals masks with p > `threshold`, at least
-    one, and overwrites the answer's tokens in the block for which another token has p > `edit_threshold`.
-    A block without masks is overwritten until a step changes nothing. The model card recommends
-    thresholds of 0.7 and 0.5 ("quality") or 0.5 and 0 ("speed"). Above temperature 0, tokens are drawn
-    for masks only; overwriting uses the arg-max.
+    The method is that of LLaDA 2.1 (2602.08676), as in its generation code. A step reveals masks with
+    p > `threshold`, at least one mask, and overwrites the answer's tokens in the block for which another
+    token has p > `edit_threshold`. A block without masks is overwritten until a step changes nothing. The
+    model card recommends thresholds of 0.7 and 0.5 ("quality") or 0.5 and 0 ("speed"). Above temperature
+    0, tokens are drawn for masks only; overwriting uses the arg-max.
 
     Args:
         edit_threshold: probability above which a token is overwritten, default 0.9.

@@ -1,4 +1,4 @@
-"""Margin: a sampler that reveals the positions with the largest lead of the likeliest token."""
+"""Margin: a sampler that reveals the positions where p of the likeliest token exceeds the second p most."""
 
 from dataclasses import dataclass
 

@@ -13,9 +13,9 @@ from .base import Adaptive, Guess, ranked
 class Nemotron(Adaptive):
     """Reveal a block's first token from the causal row before it; then all masks with p ≥ threshold.
 
-    Nemotron-Labs-Diffusion, as in its generation code. The finished context is causal, and its last row
-    predicts the block's first token as a causal model does. That token is revealed alone, in the block's
-    first step. Later steps reveal at least one token. For block models.
+    The method is that of Nemotron-Labs-Diffusion, as in its generation code. The finished context is
+    causal, and its last row predicts the block's first token as a causal model does. That token is
+    revealed alone, in the block's first step. Later steps reveal at least one token. For block models.
 
     Args:
         threshold: probability from which a token is revealed, default 0.9.

@@ -1,4 +1,4 @@
-"""PositionCalibrated: a sampler that prefers early positions and rare tokens (PC-Sampler, in log space)."""
+"""PositionCalibrated: a sampler that reveals early positions and rare tokens first (PC-Sampler)."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,10 +19,11 @@ _FLOOR = 1e-30
 class PositionCalibrated(Sampler):
     """Reveal confident, unexpected tokens first, and early positions of the block before late ones.
 
-    PC-Sampler (2508.13021). The score is ln C_i − decay·i, with C_i = min(−p_i · ln(f_i + 1e-9), clip).
-    Here i is the index in the block, p_i the probability of the token proposed there, and f_i that
-    token's share of a corpus. The published float32 product exp(−decay·i)·C_i underflows past i = 413 at
-    decay = 0.25; the logarithm does not.
+    The method is PC-Sampler (2508.13021). The score is ln C_i − decay·i, with
+    C_i = min(−p_i · ln(f_i + 1e-9), clip). Here i is the index in the block, p_i is the probability of
+    the token proposed at i, and f_i is that token's share of a corpus. The published float32 product
+    exp(−decay·i)·C_i underflows past i = 413 at decay = 0.25; its logarithm, which is used here, does not
+    underflow.
 
     Args:
         decay: weight of the position, 0 or more, default 0.25; 0 ignores the position.

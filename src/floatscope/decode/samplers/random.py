@@ -12,7 +12,8 @@ from .base import Guess, Sampler
 class Random(Sampler):
     """Reveal positions in random order, as the training objective assumes.
 
-    LLaDA's `random` remasking (2502.09992). Each step reveals as many positions as with `Confidence`.
+    The method is LLaDA's `random` remasking (2502.09992). Each step reveals as many positions as with
+    `Confidence`.
     """
 
     def score(self, guess: Guess) -> Float[Tensor, "b w"]:

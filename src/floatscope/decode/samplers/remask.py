@@ -14,12 +14,12 @@ from .base import Guess, Sampler, best
 
 @dataclass(frozen=True)
 class Remask(Sampler):
-    """Reveal a share `hold` by confidence, then remask and reveal in each step, then reveal the rest.
+    """Reveal a share `hold` by confidence, then remask and reveal in each step, then reveal all masks.
 
-    A deterministic variant of ReMDM's loop (2503.00307; the published method is `ReMDM`): fixed numbers
-    replace probabilities, and positions are revealed in order of confidence. The steps of each block have
-    three phases. In the middle phase every step remasks a share of the revealed tokens and reveals the
-    same number of masks. There may be more steps than tokens.
+    The method is a deterministic variant of ReMDM's loop (2503.00307; the sampler `ReMDM` is the
+    published method): fixed numbers replace probabilities, and positions are revealed in order of
+    confidence. The steps of each block have three phases. In the middle phase every step remasks a share
+    of the revealed tokens and reveals the same number of masks. There may be more steps than tokens.
 
     Args:
         hold: share of the block that is revealed before the middle phase, between 0 and 1, default 0.75.

@@ -1,4 +1,4 @@
-"""ReMDM: a sampler that reveals and remasks positions at random, with the loop of the paper."""
+"""ReMDM: a sampler that reveals and remasks positions at random, with the loop of ReMDM's paper."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -15,17 +15,17 @@ _END = 1e-5  # the published time runs from 1 to this value, not to 0
 
 @dataclass(frozen=True)
 class ReMDM(Sampler):
-    """Reveal a share `alpha_on` at random, then remask and reveal in a loop, then reveal the rest.
+    """Reveal a share `alpha_on` of masks at random, then remask and reveal in a loop, then reveal all masks.
 
-    ReMDM with its loop (2503.00307), as in its code for the linear schedule and with its settings. Time
-    runs from 1 to 0 over the steps of each block; t is the time of a step and s that of the next. While
-    t > `t_on`, every mask is revealed with probability (α_s − α_t) / (1 − α_t), where α grows evenly from
-    0 to `alpha_on`. From then on, while t > `t_off`, every token is remasked with probability σ = `eta`,
-    and every mask is revealed with probability σ·α_on / (1 − α_on), so that a share α_on is revealed on
-    average. After that, every mask is revealed with probability (t − s) / t.
+    The method is ReMDM with a loop (2503.00307), as in its code for the linear schedule and with its
+    settings. Time runs from 1 to 0 over the steps of each block; t is the time of a step and s that of
+    the next. While t > `t_on`, every mask is revealed with probability (α_s − α_t) / (1 − α_t), where α
+    grows evenly from 0 to `alpha_on`. From then on, while t > `t_off`, every token is remasked with
+    probability σ = `eta`, and every mask is revealed with probability σ·α_on / (1 − α_on), so that a
+    share α_on is revealed on average. After that, every mask is revealed with probability (t − s) / t.
 
     The published code ends at t = 1e-5 and reveals the remaining masks by arg-max with one more forward;
-    here the last step reveals all masks. With fewer than 1 / t_off steps there is no last phase.
+    here the last step reveals all masks. With fewer than 1 / t_off steps there is no phase after the loop.
     Probabilities above 1 are clipped to 1. There may be more steps than tokens. `Remask` is a
     deterministic variant that reveals by confidence.
 

@@ -12,10 +12,10 @@ from .base import Adaptive, Guess, sure_or_best
 class SDAR(Adaptive):
     """Draw a token for every mask; reveal masks with p > threshold, or as many as the schedule requires.
 
-    SDAR (2510.06303), `low_confidence_dynamic` of its generation code with the published settings. p is
-    the probability of the drawn token at the temperature of the draw. The published code may overwrite
-    tokens if the schedule requires more positions than there are masks, and it extends the last block to
-    full length; this sampler does neither. Takes as many steps as it needs.
+    The method is SDAR's (2510.06303), `low_confidence_dynamic` of its generation code with the published
+    settings. p is the probability of the drawn token at the temperature of the draw. The published code
+    may overwrite tokens if the schedule requires more positions than there are masks, and it extends the
+    last block to full length; this sampler does neither. It takes as many steps as it needs.
 
     Args:
         temperature: temperature of the draws, default 1; 0 takes the arg-max.

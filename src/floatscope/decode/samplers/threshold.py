@@ -14,13 +14,13 @@ from .base import Guess, Sampler, ranked
 class Threshold(Sampler):
     """Reveal all masks with p ≥ threshold, or, with `factor`, above a bound that rises with their number.
 
-    Fast-dLLM (2505.22618), as in its code. Reveals at least one position per step and takes as many steps
-    as it needs. With `factor` f, a step reveals the n most confident masks, where n is the largest number
-    with p_(n) ≥ 1 − f/(n + 1), and p_(n) is the n-th highest probability. The remaining mask is also
-    revealed if it is the only one that misses the bound, so the last two masks are always revealed
-    together. The paper's rule, the largest n with (n + 1)(1 − p_(n)) < f, has no such exception and
-    excludes equality. The method was published with blocks of 32 and an approximate cache; here the
-    computation is exact.
+    The method is that of Fast-dLLM (2505.22618), as in its code. The sampler reveals at least one
+    position per step and takes as many steps as it needs. With `factor` f, a step reveals the n most
+    confident masks, where n is the largest number with p_(n) ≥ 1 − f/(n + 1), and p_(n) is the n-th
+    highest probability. The remaining mask is also revealed if it is the only one that misses the bound,
+    so the last two masks are always revealed together. The paper's rule, the largest n with
+    (n + 1)(1 − p_(n)) < f, has no such exception and excludes equality. The method was published with
+    blocks of 32 and an approximate cache; here the computation is exact.
 
     Args:
         threshold: probability from which a token is revealed, 0 to 1, default 0.9. Not used with

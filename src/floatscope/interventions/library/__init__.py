@@ -1,4 +1,4 @@
-"""All interventions, in display order. Each has its own file and one line in this module."""
+"""The list of all interventions, in display order. Each has its own file and one line in this module."""
 
 from typing import TYPE_CHECKING
 

@@ -1,7 +1,7 @@
 """AblateHeads: replace a head's output by zero, by its mean, or by its output in another prompt.
 
-A trace shows the head's attention, which is unchanged; only the head's contribution to the residual
-stream is replaced.
+The intervention replaces the head's contribution to the residual stream and does not change the head's
+attention weights, which a trace shows.
 """
 
 from collections.abc import Hashable
@@ -25,14 +25,14 @@ KINDS: dict[str, type | None] = {"zero": None, "mean": HeadMeans, "resample": He
 
 @dataclass(frozen=True)
 class AblateHeads(Intervention):
-    """Replace the output of chosen heads by zero, by the head's mean, or by rows of another prompt.
+    """Replace the output of chosen heads by zero, by the head's mean, or by the output in another prompt.
 
     Args:
         heads: pairs ((layer, head), …), at least one; negative numbers count from the end.
-        to: "zero" (default). "mean" is the mean over all rows of the runs of `reference`, the same in
-            every row. "resample" replaces each row by a row of another prompt of `reference`; prompt and
-            rows are drawn once per prompt, the same for all heads, layers and steps, so that heads
-            ablated together stay consistent.
+        to: "zero" (default). "mean" replaces each row by the mean over all rows of the runs of
+            `reference`. "resample" replaces each row by a row of another prompt of `reference`. That
+            prompt and its rows are drawn once per decoded prompt. The draws are the same for all heads,
+            layers and steps, so the outputs of heads ablated together come from the same rows.
         steps: steps at which to ablate, as a number, a slice or a sequence; all by default.
         reference: `HeadMeans.of(model, prompts)` for "mean", `HeadRows.of(model, prompts)` for
             "resample", None for "zero".

@@ -1,6 +1,6 @@
 """BoostDynamics: raise the attention of keys whose received attention grows from layer to layer (PAD).
 
-A training-free method after 2602.15556, which adds a bias to the attention scores.
+The method of arXiv 2602.15556, which adds a bias to the attention scores and needs no training.
 """
 
 from dataclasses import dataclass, replace
@@ -24,11 +24,11 @@ _ROWS = 64  # queries whose scores give the median deviation
 class BoostDynamics(Intervention):
     """Raise the scores of keys whose received attention grows over the layers: z + λ·MAD(z)·P.
 
-    PAD (2602.15556). z are a head's scaled scores. P_j is the mean positive change of key j's received
-    attention (averaged over heads) over the layers below in the same forward, divided by the largest such
-    change of any key. MAD(z) is the median absolute deviation of the head's scores over the visible keys
-    of up to 64 evenly spaced queries. The first two layers have no earlier change and are not boosted.
-    The paper gives λ = 0.1 and leaves the scale of P open.
+    The method is PAD (2602.15556). z are the scaled scores of a head. P_j is the mean positive change of
+    key j's received attention (averaged over heads) over the layers below in the same forward, divided by
+    the largest such change of any key. MAD(z) is the median absolute deviation of the head's scores over
+    the visible keys of up to 64 evenly spaced queries. The first two layers have no earlier change and
+    are not boosted. The paper gives λ = 0.1 and leaves the scale of P open.
 
     Args:
         strength: λ, default 0.1; 0 changes nothing.

@@ -1,7 +1,7 @@
 """CutEdges: hide some keys from some rows, to find the edges that the answer depends on.
 
-Attention knock-out as in Geva et al. (2304.14767); both ends of an edge are chosen by region, class or
-position.
+The intervention is attention knock-out as in Geva et al. (2304.14767). The row and the key of an edge are
+chosen by region, class or position.
 """
 
 from dataclasses import dataclass, replace
@@ -18,16 +18,16 @@ from ..token_masking import ActiveTokens
 class CutEdges(Masking):
     """Cut the attention from some rows to some keys, both chosen by region, class or position (2304.14767).
 
-    Rows match all settings given for queries, and keys all settings given for keys; both need at least
-    one setting. A row that would lose all keys is not changed. A control hides other keys of the prompt
-    from the same rows.
+    Rows match all settings given for queries, and keys all settings given for keys; queries and keys need
+    at least one setting each. A row that would lose all keys is not changed. A control hides other keys
+    of the prompt from the same rows.
 
     Args:
         queries: regions of the rows: names of prompt parts, "gold", "answer", "masked", "revealed", or
             "predicting" for the rows that predict the answer.
         keys: regions of the keys, named in the same way.
         query_classes: token classes of the rows, such as "punctuation"; "structural" is all structural
-            ones.
+            classes.
         key_classes: token classes of the keys.
         query_positions: positions of the rows in the prompt, as a number, a slice or a sequence.
         key_positions: positions of the keys in the prompt.

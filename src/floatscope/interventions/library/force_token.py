@@ -1,4 +1,4 @@
-"""ForceToken: set a position of the answer to a given token at one step, and continue decoding."""
+"""ForceToken: set a position of the answer to a given token after one step, and continue the decoding."""
 
 from dataclasses import dataclass, replace
 
@@ -16,7 +16,7 @@ class ForceToken(Overruling):
     """Set `position` of the answer to `token` after step `step`, whatever that step decided.
 
     In a diffusion model the position may be masked or revealed, in any block; a sampler that remasks
-    tokens may remask this one too. A causal model generates position p at step p.
+    tokens may remask the forced token too. A causal model generates position p at step p.
     `Decoding.info["forced"]` is 1 if the canvas changed. In a causal model the confidence at a forced
     position is the probability of the forced token.
 
@@ -24,7 +24,7 @@ class ForceToken(Overruling):
         position: position in the answer, from 0 (default).
         token: token id, not the mask. Required.
         step: step after which the token is set, from 0. None (default) is step 0 in a diffusion model and
-            step `position` in a causal model, which allows no other.
+            step `position` in a causal model. A causal model allows no other step.
     """
 
     position: int = 0
@@ -56,10 +56,10 @@ class ForceToken(Overruling):
             )
 
     def probes(self, model: Model) -> "list[ForceToken]":
-        """Return two versions with different tokens, since the first step may choose either by itself.
+        """Return two versions with different tokens, because the first step may choose either token anyway.
 
         Args:
-            model (Model): the model to try it on.
+            model (Model): the model on which to try the intervention.
         """
         tokens = (i for i in range(model.vocab_size) if i not in (self.token, model.mask_id))
         first = replace(self, position=0, step=None)

@@ -1,7 +1,8 @@
 """KeepColumns: restrict masked rows to few keys per head, to measure the effect of sparse attention.
 
-Sparse attention and cache eviction for diffusion models keep the strongest keys of an earlier step (SparseD,
-2509.24014; Sparse-dLLM, 2508.02558). Here the same is done by a mask, so that nothing else differs.
+Sparse attention and cache eviction for diffusion models keep the strongest keys of an earlier step
+(SparseD, 2509.24014; Sparse-dLLM, 2508.02558). This intervention hides all other keys with a mask, so
+that the choice of keys is the only change.
 """
 
 from collections.abc import Sequence
@@ -28,20 +29,20 @@ class KeepColumns(Masking):
 
     Keys are ranked by the attention that they receive from the rows still masked, without this restriction
     but with its effect on the layers below. All other keys are hidden from the rows that are masked at the
-    present step; prompt and revealed rows see everything. Keys that appear after the choice are hidden.
+    present step; prompt and revealed rows see everything. Keys that are added after the choice are hidden.
     `Decoding.info["hidden_share"]` is the share of the masked rows' attention that was hidden.
 
     With control="random", the same number of keys is drawn at random from all keys. With control="mass",
-    keys are drawn at random until they receive as much attention as the strongest do. SparseD keeps 30 or
-    50 % of the keys, chosen after a fifth of the steps; Sparse-dLLM keeps 50 to 70 %.
+    keys are drawn at random until they receive as much attention as the strongest keys do. SparseD keeps
+    30 or 50 % of the keys, chosen after a fifth of the steps; Sparse-dLLM keeps 50 to 70 %.
 
     Only for diffusion models without an approximate cache.
 
     Args:
-        budget: share of the keys to keep, above 0 to 1, default 0.3; or one share for each layer, or for each
-            layer and head, as nested sequences.
-        chosen_at: "block start" (default) chooses at the first step of every block; "every" at every step; a
-            number n at step n and never again, with full attention before it.
+        budget: share of the keys to keep, above 0 to 1, default 0.3. One share for each layer, or for each
+            layer and head, is given as nested sequences.
+        chosen_at: "block start" (default) chooses at the first step of every block; "every" chooses at every
+            step; a number n chooses at step n only, with full attention before step n.
         refresh: number of steps after which keys are chosen again within a block; None (default) keeps the
             choice until the next block.
     """
@@ -131,7 +132,7 @@ class _Active(ActiveMask):
                 self.chosen[prompt] = end, state.step
 
     def _due(self, before: tuple[int, int] | None, step: int, end: int) -> bool:
-        """Tell whether to choose keys at `step`; `before` has the last choice's block end and step."""
+        """Tell whether to choose keys at `step`; `before` is the last choice's block end and step."""
         spec = self.spec
         if before is None:
             return not isinstance(spec.chosen_at, int) or step >= spec.chosen_at

@@ -1,4 +1,4 @@
-"""MaskColumns: hide the anchors, to test whether the model needs them."""
+"""MaskColumns: hide the anchors from attention, to test whether the model needs them."""
 
 from dataclasses import dataclass, replace
 
@@ -22,30 +22,31 @@ class MaskColumns(Masking):
     """Hide the k strongest anchors of the prompt, by head and layer.
 
     With `hold`, the anchors are those of the first forward (prompt and masks of a diffusion model, the
-    prompt of a causal one). They are found by an extra forward without the mask, and stay hidden from all
-    rows of all forwards, including a causal model's prompt, with or without a KV cache. Controls are
-    chosen in the same forward. Without `hold`, every step hides the anchors of the step before, found in
-    the attention without this mask; the first forward uses its own. With a KV cache the sums are then
-    over all rows so far, the newest key is never hidden, and cached rows keep their values.
+    prompt of a causal one). The anchors are found by an extra forward without the mask, and stay hidden
+    from all rows of all forwards, including the rows of a causal model's prompt, with or without a KV
+    cache. Controls are chosen in the extra forward. Without `hold`, every step hides the anchors of the
+    step before, found in the attention without this mask; the first forward hides the anchors found in its
+    own attention. With a KV cache and without `hold`, the column sums are over all rows so far, the newest
+    key is never hidden, and cached rows keep their keys and values.
 
     Rulli et al. (2510.15731) choose at every step, from all keys, by received attention, with k = 1, 5
     and 10: `MaskColumns(k, by="received", viewers=0, keys="all", hold=False)`.
 
     Args:
         rule: an anchor rule of `fs.anchors` that a key must also pass, on received attention; None
-            (default) is no rule. The rule's own `per_head` is not used.
+            (default) is no rule. The `per_head` of the rule is not used.
         k: number of keys to hide, 0 or more, default 1.
         by: how keys are ranked: "lift" (default) is received attention divided by the attention that the
             key would receive if every row spread its attention evenly; "mass" is the sum of received
-            attention; "received" is its mean over the rows that see the key. In a bidirectional model the
-            three agree.
+            attention; "received" is its mean over the rows that see the key. In a bidirectional model all
+            three give the same order.
         viewers: rows that must see a key for it to be chosen: a share below 1 or a number of rows,
-            default 0.25. In a causal model the last keys are seen by few rows, so their means are large
-            by chance.
+            default 0.25. In a causal model few rows see the last keys, so the means of these keys can be
+            large by chance.
         keys: choose from the "prompt" (default) or from "all" keys, answer included.
         per_head: rank in each head (default); False ranks by the mean over heads.
         hold: keep the anchors of the first forward (default); False chooses at every step.
-        first: act in the first forward too (default).
+        first: whether to hide keys in the first forward too, True by default.
     """
 
     rule: Rule | None = None

@@ -11,8 +11,9 @@ from ..token_masking import ActiveTokens, TokenMasking
 class MaskTokens(TokenMasking):
     """Hide the tokens of some regions, classes or positions from attention.
 
-    Tokens that match all given settings are hidden, from all rows of all forwards, including a causal
-    model's prompt. `MaskTokens(positions=0)` hides the first token alone, a causal model's sink.
+    Tokens that match all given settings are hidden from all rows of all forwards, including the rows of a
+    causal model's prompt. `MaskTokens(positions=0)` hides only the first token, the sink of a causal
+    model.
 
     Args:
         queries: regions of the rows from which the tokens are hidden; all rows by default.

@@ -1,4 +1,4 @@
-"""MaskValues: replace a key's value and keep the attention on it, to test whether a sink's value matters.
+"""MaskValues: replace a key's value without changing the attention, to test whether a sink's value matters.
 
 A head may attend to a key because attention must sum to 1, or because of the key's value. Hiding the key
 changes the attention and the output; MaskValues changes only the values that heads read.
@@ -25,7 +25,7 @@ class MaskValues(TokenMasking):
 
     Args:
         to: "zero" (default), or "mean" for the mean of the values of all keys that the row sees; in a
-            causal model each row has its own.
+            causal model each row has its own mean.
     """
 
     to: str = "zero"

@@ -1,7 +1,8 @@
 """Patch: insert activations of another run at chosen steps, layers and positions.
 
-Activation patching. The source run is recorded once (`fs.interventions.PatchSource`). The current run
-continues from the inserted values, so a change shows in all later layers, positions and steps.
+This is activation patching. The other run, called the source run, is recorded once
+(`fs.interventions.PatchSource`). The current run continues from the inserted values, so a patch can affect
+later layers, all positions that read the patched position, and later steps.
 """
 
 from dataclasses import dataclass, replace
@@ -24,10 +25,10 @@ from ..selection import Names, Selection, check_classes
 class Patch(Intervention):
     """Replace head outputs, attention rows or the residual stream by those of another run, step by step.
 
-    Step t is patched from the source's step t. Steps and rows that the source does not have are not
-    changed; `Decoding.info["patched_rows"]` counts the patched rows. One source is used for every prompt
-    of a batch. Positions are those of this run; tokens that match all of `regions`, `classes` and
-    `positions` are patched.
+    Step t is patched with the activations of the source's step t. Steps and rows that the source does not
+    have are not changed; `Decoding.info["patched_rows"]` counts the patched rows. One source is used for
+    every prompt of a batch. Positions are those of this run; tokens that match all of `regions`,
+    `classes` and `positions` are patched.
 
     Args:
         what: quantity to patch: "residual" (default), the input of a layer; "head", the output of a head;

@@ -1,4 +1,4 @@
-"""Remasked: turn positions of the answer back into masks at one step, to test what depends on them."""
+"""Remasked: turn answer positions back into masks after one step, to test which tokens depend on them."""
 
 from dataclasses import dataclass, replace
 
@@ -17,10 +17,10 @@ class Remasked(Overruling):
     """Turn positions of the answer back into masks after one step, to be revealed again later.
 
     The number of steps does not change: samplers divide the remaining masks over the remaining steps, so
-    later steps reveal more. Adaptive samplers take more steps, at most one per position; the last of them
-    reveals the rest. Positions in the last step of a block or in a finished block are refused, since
-    nothing could reveal them. `Decoding.info["remasked"]` counts the positions that held a token. For
-    diffusion models.
+    later steps reveal more. Adaptive samplers take more steps, at most one per position; the last of
+    these steps reveals all masks. Positions in the last step of a block or in a finished block are
+    refused, because no later step could reveal them. `Decoding.info["remasked"]` counts the positions
+    that held a token. For diffusion models.
 
     Args:
         positions: positions in the answer, as a number, a slice or a sequence; all by default.
@@ -42,7 +42,7 @@ class Remasked(Overruling):
         """Return a version that masks the whole answer after the first step.
 
         Args:
-            model (Model): the model to try it on.
+            model (Model): the model on which to try the intervention.
         """
         return [replace(self, positions=None, step=0)]
 

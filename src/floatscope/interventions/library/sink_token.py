@@ -1,7 +1,7 @@
 """SinkToken: add a first token that every row sees and that sees only itself (2601.19657).
 
-In the paper the model is trained with this token. Here it is added to a model trained without it, to test
-whether the token attracts attention, and which anchors then receive less.
+In the paper the model is trained with this token. The intervention adds the token to a model trained
+without it, to test whether the token attracts attention and which anchors then receive less attention.
 """
 
 from collections.abc import Hashable
@@ -24,7 +24,8 @@ class SinkToken(Intervention):
     """Add a token before the prompt, which every row sees and which sees only itself.
 
     The token is part of the sequence: a trace shows it as the first position, with the region "sink".
-    Positions are relative in all supported families, so the rest of the prompt is not shifted.
+    Positions are relative in all supported families, so the added token does not affect the relative
+    positions in the prompt.
 
     Args:
         token: token id; None (default) is the model's beginning-of-text token, or else its end-of-text

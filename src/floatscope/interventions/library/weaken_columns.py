@@ -1,8 +1,8 @@
 """WeakenColumns: remove a given amount of attention from anchors, to measure a dose-response curve.
 
-MaskColumns removes all the attention of a column, which may be 40 % of one model's attention and 4 % of
-another's. With WeakenColumns the dose is the same in both models, and any dose below the anchors'
-attention is met exactly.
+MaskColumns removes all the attention of a column, which may be 40 % of the attention in one model and
+4 % in another model. WeakenColumns removes the same dose in both models, and removes exactly the dose
+unless the anchors have less attention than that.
 """
 
 from dataclasses import dataclass, replace
@@ -30,18 +30,19 @@ Heads = Float[Tensor, "b h"]
 class WeakenColumns(Masking):
     """Reduce the attention on the prompt's strongest keys by `dose`, a share of each head's attention.
 
-    A negative bias, the same for all rows of a head, is added to the scores of these keys before the
-    softmax. It is found by bisection, so that the mean of their attention over the rows falls by `dose`
-    from its value in that layer without the bias. The other keys gain it in proportion. Keys that have
-    less attention than the dose lose all of it. A row that sees no other key keeps its attention.
-    `Decoding.info["hidden_share"]` is the share that was removed.
+    The strongest keys are called anchors. A negative bias, the same for all rows of a head, is added to
+    the scores of the anchors before the softmax. The bias is found by bisection, so that the mean
+    attention on the anchors over the rows falls by `dose` from its value in that layer without the bias.
+    The other keys gain the removed attention in proportion to their attention. If the anchors have less
+    attention than the dose, they lose all of it. A row that sees no other key keeps its attention.
+    `Decoding.info["hidden_share"]` is the share of attention that was removed.
 
     The anchors are, by layer and head, the smallest set of the prompt's strongest keys that have `share`
-    of the head's attention (all keys if they have less). The anchors are chosen in the first forward,
-    with the effect of the bias on the layers below, and then kept. With control="random", other keys of
-    the prompt are drawn until they have as much attention as the anchors (all if they have less), and
-    lose the attention that the anchors would lose. Other controls are refused. Rulli et al. (2510.15731)
-    hide the strongest keys completely: `MaskColumns`.
+    of the head's attention (all keys if all have less than `share`). The anchors are chosen in the first
+    forward, with the effect of the bias on the layers below, and stay the same in later forwards. With
+    control="random", other keys of the prompt are drawn until they have as much attention as the anchors
+    (all other keys if these have less), and lose the attention that the anchors would lose. Other
+    controls are refused. Rulli et al. (2510.15731) hide the strongest keys completely: `MaskColumns`.
 
     Args:
         dose: share of each head's attention to remove, 0 to `share`, default 0.1.

@@ -1,4 +1,4 @@
-"""Read and write an adapter's directory: its tensors, by module, and their storage format.
+"""Read and write the files of an adapter's directory: its settings and its tensors by module.
 
 Besides PEFT's float tensors, a file may contain a tensor K as int8 with its factor `K.scale`, which takes
 a quarter of the space of float32. (PEFT does not read such a file.)
@@ -83,11 +83,11 @@ def write(
     """Write an adapter's directory, read it back as a check, and return its path.
 
     Args:
-        tensors: under PEFT's names, with or without the prefix `base_model.model.`:
+        tensors: tensors by PEFT's names, with or without the prefix `base_model.model.`:
             `model.layers.0.self_attn.q_proj.lora_A.weight` (r, in) and `….lora_B.weight` (out, r),
             complete tensors such as `model.norm.weight`, and
-            `model.embed_tokens.token_adapter.trainable_tokens_delta` (n, d), the new rows of the ids in
-            `trainable_token_indices`.
+            `model.embed_tokens.token_adapter.trainable_tokens_delta` (n, d), the new embedding rows of the
+            token ids in `trainable_token_indices`.
         config: fields of adapter_config.json, at least r and lora_alpha.
         int8: store A and B as int8 with one scale per rank component; other tensors are stored as they
             are.

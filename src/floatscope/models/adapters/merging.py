@@ -2,7 +2,7 @@
 
 A LoRA of rank r with matrices A and B changes a weight W to W + s·B·A, with s = alpha / r (or alpha / √r);
 DoRA also rescales each row. Complete tensors replace the tensors of the base model. The network is in
-float32 or float64 here and is cast afterwards.
+float32 or float64 during the merge and is cast to its dtype afterwards.
 """
 
 import re
@@ -23,8 +23,8 @@ _OTHER_BASE = "The adapter was made for another base model: load that model."
 def merge(net: PreTrainedModel, adapter: Adapter, key_mapping: Mapping[str, str]) -> None:
     """Merge the adapter into `net`, in place.
 
-    The adapter names modules as the network does, or as the published checkpoint does; `key_mapping`
-    translates the latter names.
+    The adapter's module names are those of the network or those of the published checkpoint; `key_mapping`
+    translates the names of the published checkpoint.
     """
     names = {name for name, _ in net.named_modules()}
     places = {module: _place(names, module, key_mapping, adapter) for module in adapter.modules}
@@ -34,7 +34,7 @@ def merge(net: PreTrainedModel, adapter: Adapter, key_mapping: Mapping[str, str]
 
 
 def _place(names: set[str], module: str, key_mapping: Mapping[str, str], adapter: Adapter) -> str:
-    """Return the network's name for a module of the adapter; raise ModelError if it has no such module."""
+    """Return the network's name for an adapter's module; raise ModelError if the network lacks the module."""
     if module in names:
         return module
     for pattern, ours in key_mapping.items():

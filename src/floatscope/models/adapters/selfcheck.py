@@ -1,7 +1,8 @@
-"""selfcheck.json: a few logits that the merged model must reproduce, written after training.
+"""Read and check selfcheck.json: logits, written after training, that the merged model must reproduce.
 
 The check detects a different base model, token ids of another tokenizer and a wrong merge. It runs in
-float32, before any cast. `attention/selfcheck.py` has all other checks of the network.
+float32, before the network is cast to another dtype. `attention/selfcheck.py` contains all other checks
+of a network.
 """
 
 from collections.abc import Sequence
@@ -28,7 +29,7 @@ Row = Annotated[list[float], Field(min_length=WIDTH, max_length=WIDTH)]
 
 
 class SelfCheck(BaseModel):
-    """Token ids, checked positions, and the first logits of each checked position's row."""
+    """The contents of selfcheck.json: token ids, checked positions, and the first logits of their rows."""
 
     model_config = ConfigDict(strict=True, allow_inf_nan=False)
 
@@ -62,7 +63,7 @@ def write_selfcheck(
 
 
 def reproduce(model: Model, path: Path) -> None:
-    """Raise ModelError if the model does not reproduce the logits in selfcheck.json, if there is one."""
+    """Raise ModelError if the model does not reproduce the logits in selfcheck.json, if the file exists."""
     file = path / FILE
     if not file.exists():
         return

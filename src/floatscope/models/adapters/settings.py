@@ -1,6 +1,6 @@
-"""adapter_config.json: the fields of PEFT's LoRA that determine how its tensors change a network.
+"""Read adapter_config.json: the fields of PEFT's LoRA that determine how an adapter changes a network.
 
-Known fields that matter only for training are ignored. Any other field that is set is refused, so that no
+Known fields that affect only training are ignored. Any other field that is set is refused, so that no
 adapter is merged incorrectly.
 """
 

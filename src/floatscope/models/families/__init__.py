@@ -1,6 +1,6 @@
-"""All families, in display order. Each is defined in a file of this package and listed here.
+"""The list of all families, in display order. Each family is defined in its own file of this package.
 
-Architectures are looked up in this order; families after the match are not imported.
+An architecture is looked up in the families in this order; families after the match are not imported.
 """
 
 from typing import TYPE_CHECKING

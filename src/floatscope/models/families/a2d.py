@@ -1,8 +1,9 @@
 """Tiny-A2D: Llama, Qwen2 and Qwen3 converted to bidirectional diffusion models.
 
 The networks are those of the original models without the causal mask; row i predicts position i. The
-config.json of block-diffusion checkpoints does not state the direction: load them with
-`direction="block-causal", block=32`. Their blocks begin at the answer, as if the prompt were padded.
+config.json of a block-diffusion checkpoint does not state the direction: load the checkpoint with
+`direction="block-causal", block=32`. The blocks of such a model begin at the answer, as if the prompt
+were padded to whole blocks.
 
 Implemented after ZHZisZZ/dllm (dllm/pipelines/a2d/models/*/modeling_*.py).
 Zhou et al. 2026, arXiv 2602.22661.

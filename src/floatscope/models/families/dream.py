@@ -1,6 +1,7 @@
 """Dream: a bidirectional Qwen2; row i − 1 predicts position i, as in Qwen2.
 
-Its published code fails on transformers 5. The keys are Qwen2's, so nothing is renamed.
+The published code of Dream fails on transformers 5. The keys of a checkpoint are those of Qwen2, so no
+key is renamed.
 Ye et al. 2025, arXiv 2508.15487.
 """
 

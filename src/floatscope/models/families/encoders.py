@@ -1,7 +1,7 @@
 """Encoders with a masked-LM head, decoded step by step like diffusion models with one noise level.
 
 BERT 1810.04805, RoBERTa 1907.11692, ALBERT 1909.11942, DistilBERT 1910.01108, ModernBERT 2412.13663.
-They were trained with a separator after the text; a canvas ends with the answer, without a separator.
+The encoders were trained with a separator after the text; a canvas has no separator after the answer.
 ModernBERT's local layers see a window around each position.
 """
 

@@ -1,7 +1,8 @@
 """Fast-dLLM v2: a Qwen2.5 that sees its own block and all earlier blocks; row i − 1 predicts position i.
 
-Wu et al. 2025, arXiv 2509.26328. Implemented after fragments of its decoding code (NVlabs/Fast-dLLM, v2/,
-generation_functions.py) and a public description of its configuration, without its modelling code.
+Wu et al. 2025, arXiv 2509.26328. Implemented after fragments of the published decoding code
+(NVlabs/Fast-dLLM, v2/, generation_functions.py) and a public description of the model's configuration;
+the modelling code was not used.
 """
 
 from ..family import Direction, Family

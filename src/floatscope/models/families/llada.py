@@ -1,8 +1,8 @@
 """LLaDA: a bidirectional Llama with OLMo's key names.
 
-Its published code refuses `output_attentions` and does not load on transformers 5. The weights have the
-form of a Llama's, so LlamaForCausalLM gives equal logits. LLaDA rotates q and k in float32, unless
-`rope_full_precision` is false.
+LLaDA's published code refuses `output_attentions` and does not load on transformers 5. The weights have
+the shapes and roles of Llama's weights, so LlamaForCausalLM gives equal logits. LLaDA rotates q and k in
+float32, unless `rope_full_precision` is false.
 Nie et al. 2025, arXiv 2502.09992.
 """
 

@@ -1,9 +1,10 @@
 """LLaDA 2: a mixture of experts that sees its own block of 32 and all earlier blocks.
 
-The network is GLM-4's mixture of experts under other names, with q, k and v in one tensor: a sigmoid
-router with a bias that affects only the choice, experts in groups of which only some are searched, a
-shared expert, and first layers without experts. Its `sliding_window` is not used. Implemented after its
-modelling code, modeling_llada2_moe.py, as in ZHZisZZ/dllm (dllm/pipelines/llada2/models/).
+The network is GLM-4's mixture of experts with other key names, and with q, k and v in one tensor. Its
+sigmoid router has a bias that affects only the choice of experts. The experts form groups, and the router
+searches only some of the groups. There is a shared expert, and the first layers have no experts. The
+config field `sliding_window` is not used. Implemented after modeling_llada2_moe.py, as in ZHZisZZ/dllm
+(dllm/pipelines/llada2/models/).
 Bie et al. 2025, arXiv 2512.15745; 2.1: Bie et al. 2026, arXiv 2602.08676.
 """
 

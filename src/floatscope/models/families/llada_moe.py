@@ -1,8 +1,9 @@
 """LLaDA-MoE: a bidirectional Qwen3-MoE with Llama's key names.
 
-It has norms on every head's q and k, and a softmax over all experts whose strongest weights are used
-without renormalisation. Its model_type is LLaDA's, but its architecture has its own name. Implemented
-after its modelling code in ZHZisZZ/dllm (dllm/pipelines/llada/models/modeling_lladamoe.py).
+The network has norms on every head's q and k. The router takes a softmax over all experts and uses the
+largest weights without renormalising them. The model_type is the same as LLaDA's, but the architecture
+has its own name. Implemented after the modelling code in ZHZisZZ/dllm
+(dllm/pipelines/llada/models/modeling_lladamoe.py).
 Zhu et al. 2025, arXiv 2509.24389.
 """
 

@@ -1,11 +1,11 @@
 """Nemotron-Labs-Diffusion: a Ministral with a causal context and a bidirectional open block.
 
-It uses YaRN, and queries that grow with the position, q·(1 + β ln(1 + ⌊position / 16384⌋)), where β is
-`llama_4_scaling_beta` in its config; transformers' Ministral3 has both. The field `dlm_paradigm` states
-how the model was trained, which does not determine how it decodes. Blocks begin at the
-answer. The same weights decode left to right if loaded with `direction="causal", shift=1`.
+The network uses YaRN, and multiplies each query by 1 + β ln(1 + ⌊position / 16384⌋), where β is the config
+field `llama_4_scaling_beta`; transformers' Ministral3 does both. The field `dlm_paradigm` states how the
+model was trained, which does not determine how the model decodes. Blocks begin at the answer. The same
+weights decode left to right if loaded with `direction="causal", shift=1`.
 Implemented after sgl-project/sglang (python/sglang/srt/models/, NemotronLabsDiffusionModel); there is no
-paper. Block diffusion: Arriola et al. 2025, arXiv 2503.09573; its training: Fu et al. 2025, 2512.14067.
+paper. Block diffusion: Arriola et al. 2025, arXiv 2503.09573; training: Fu et al. 2025, arXiv 2512.14067.
 """
 
 from typing import Any

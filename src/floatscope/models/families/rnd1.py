@@ -1,6 +1,6 @@
 """RND1: a bidirectional Qwen3-MoE; row i − 1 predicts position i, as in Qwen3-MoE.
 
-Every layer has experts; the weights of the chosen experts are normalised. Implemented after its modelling
+Every layer has experts; the weights of the chosen experts are normalised. Implemented after the modelling
 code (RadicalNumerics/RND1, rnd/modeling_rnd.py and configuration_rnd.py). There is a report but no paper.
 Original model: Yang et al. 2025, arXiv 2505.09388.
 """

@@ -1,7 +1,7 @@
 """SDAR-MoE: SDAR with experts, a Qwen3-MoE that sees its own block and all earlier blocks.
 
 Its tensors and config.json have the names of Qwen3-MoE; blocks and mask are as in SDAR. Implemented after
-config.json and tensor names of SDAR-30B-A3B-Chat, without its modelling code.
+config.json and the tensor names of SDAR-30B-A3B-Chat; the modelling code was not used.
 Cheng et al. 2025, arXiv 2510.06303.
 """
 

@@ -1,8 +1,8 @@
-"""transformers' encoders with a masked-LM head, with the interface of its decoders.
+"""Encoders of transformers with a masked-LM head, given the interface of transformers' decoders.
 
-Each class is a transformers class with another `forward` around the same modules: it returns logits of
-the requested rows, without a cache or a causal mask. Attention modules get the attributes `layer_idx` and
-`o_proj`. No modules are added, so a checkpoint's keys stay the same.
+Each class is a transformers class with another `forward` around the same modules: it returns the logits
+of the requested rows and uses no cache and no causal mask. Attention modules get the attributes
+`layer_idx` and `o_proj`. No modules are added, so a checkpoint's keys stay the same.
 """
 
 from copy import deepcopy
@@ -24,7 +24,7 @@ from ...errors import UsageError
 
 
 class Encoder:
-    """Base of the encoders, which gives a masked-LM network the interface of transformers' decoders."""
+    """Base class of the encoders, which gives a masked-LM network the interface of transformers' decoders."""
 
     first_position: int = 0
 
@@ -129,7 +129,7 @@ class DistilBertDenoiser(Encoder, DistilBertForMaskedLM):
 
 
 class AlbertDenoiser(Encoder, AlbertForMaskedLM):
-    """ALBERT, whose layers share weights. After `spread`, each layer is a module with shared tensors."""
+    """ALBERT, whose layers share weights. After `spread`, each layer is a module of its own."""
 
     def __init__(self, config: Any) -> None:
         super().__init__(config)

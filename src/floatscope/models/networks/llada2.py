@@ -1,4 +1,4 @@
-"""LLaDA 2 as GLM-4's mixture of experts. q, k and v are one tensor in its files and are split on loading."""
+"""LLaDA 2 as GLM-4's mixture of experts. Loading splits the tensor that contains q, k and v."""
 
 from typing import Any
 

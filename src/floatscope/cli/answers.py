@@ -1,4 +1,4 @@
-"""Print the answers of `floatscope evaluate`: tables of scores and examples, and records left out."""
+"""Print the results of `floatscope evaluate`: tables of scores, example answers, and records left out."""
 
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
@@ -109,7 +109,7 @@ def _labelled_table(
 ) -> "tuple[Table, Callable[[Answers], str]]":
     """Return a table with a first column of settings, and a function that writes the column's cell.
 
-    The column has the model, and those settings in which the answers differ.
+    A cell contains the model, and those settings that differ between the answers.
     """
     describe = {
         "model": lambda a: a.model,

@@ -1,4 +1,4 @@
-"""Turn a task's settings for generation into a sampler: length, temperature and stop strings."""
+"""Apply a task's generation settings to a sampler and to the text: length, temperature and stop strings."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
@@ -43,9 +43,9 @@ class GenerationRequest:
         )
 
     def sampler(self, base: AnySampler, occurrence: int = 0) -> AnySampler:
-        """Return `base` with these settings; if it samples, `occurrence` is added to its seed.
+        """Return `base` with these settings; if it draws at random, `occurrence` is added to its seed.
 
-        Repeats of a request thus get different samples.
+        Repeats of a request therefore get different samples.
         """
         sampler = base if self.length is None else resized(base, self.length)
         if self.temperature is not None:

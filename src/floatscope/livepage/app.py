@@ -1,7 +1,7 @@
-"""Define the routes of the live page's server. `host` runs the models; `runs` stores finished runs.
+"""Define the routes of the live page's server.
 
-The scenes of runs are served by `ScenePage`, as for any source. Other answers are JSON, streams of JSON
-lines, or files.
+`host` runs the models, and `runs` stores finished runs. `ScenePage` serves the scenes of runs, as it serves
+the scenes of every other source. All other responses are JSON objects, streams of JSON lines, or files.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""Export runs: a trace as a zip file, several runs as one offline page, a run as Python code."""
+"""Export a trace as a zip file, several runs as one offline page, or a run as Python code."""
 
 import html
 import io
@@ -34,7 +34,7 @@ def exported(
 ) -> str:
     """Return the HTML of an offline page with the viewer; runs of one prompt are shown side by side.
 
-    Below the viewer, the page lists the edits of every run, and what changed between the first two runs.
+    Below the viewer, the page lists the edits of every run and the differences between the first two runs.
     """
     scenes = []
     for trace, name in zip(traces, names, strict=True):

@@ -1,7 +1,8 @@
 """Map edits made on the page to interventions; a branch is a decoding under these interventions.
 
 A branch can therefore be reproduced by a few lines of Python. An edit at step t leaves all earlier steps
-unchanged: a token is set after the forward of step t, and attention is changed from that forward on.
+unchanged. An edit of a token sets the token after the forward of step t. An edit of attention changes the
+forward of step t and all later forwards.
 """
 
 from collections.abc import Mapping, Sequence

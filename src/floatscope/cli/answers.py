@@ -109,7 +109,7 @@ def _labelled_table(
 ) -> "tuple[Table, Callable[[Answers], str]]":
     """Return a table with a first column of settings, and a function that writes the column's cell.
 
-    A cell contains the model, and those settings that differ between the answers.
+    A cell contains the model, and the settings in which the rows of the table differ.
     """
     describe = {
         "model": lambda a: a.model,

@@ -41,8 +41,8 @@ def require_interventions(texts: Iterable[str]) -> None:
 def require_sampler(text: str, common: Mapping[str, Any]) -> None:
     """Raise UsageError for a sampler with an unknown name, unknown fields, or invalid values.
 
-    A text that begins with a setting is checked later, because its settings apply to the model's default
-    sampler.
+    A text that begins with a setting instead of a name is checked later, because the settings then apply to
+    the model's default sampler.
     """
     from ..decode.presets import sampler_of
     from ..registry import SAMPLERS

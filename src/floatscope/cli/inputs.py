@@ -37,11 +37,11 @@ def texts_of(prompt: str | None, data: Path | None, limit: int | None) -> list[s
 def common_settings(
     samplers: Sequence[str], flags: Mapping[str, int | None]
 ) -> tuple[list[str], dict[str, int | None]]:
-    """Return the texts of samplers without settings that apply to all models, and these settings.
+    """Return the texts of samplers without settings that apply to all models, and the removed settings.
 
-    `flags` maps the name of each such setting, for example `length`, to the value of its option (None if the
-    option is not given). A setting may be given by its option and in the text of any sampler, but different
-    values raise UsageError.
+    `flags` maps the name of each setting that applies to all models, for example `length`, to the value of
+    its option (None if the option is not given). Such a setting may be given by its option and in the text of
+    any sampler, but different values raise UsageError.
     """
     given_values: dict[str, set[int]] = {
         key: set() if flag is None else {flag} for key, flag in flags.items()

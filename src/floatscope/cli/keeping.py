@@ -1,4 +1,7 @@
-"""Store the answers of `floatscope evaluate` until the output file is complete, and count stored answers."""
+"""Store the answers of `floatscope evaluate` until the output file is complete.
+
+Messages say how many answers are stored, and how to continue after an interruption.
+"""
 
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress

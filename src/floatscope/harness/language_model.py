@@ -38,7 +38,7 @@ class FloatscopeLM(TextLM):
         sampler: A sampler, or its name; by default the sampler that fits the model.
         intervention: An intervention that is active during every request (`with intervention(model)`), or its
             text as on the command line, with ";" instead of ",": "mask-columns,k=5;control=random".
-        samples: Number of random maskings of a text per likelihood under a diffusion model.
+        samples: Number of random maskings of a text for each likelihood under a diffusion model.
         batch_size: Number of prompts, or of maskings of one text, per forward; results do not depend on this
             number.
         seed: Seed of the maskings, and of a sampler given by name.

@@ -41,8 +41,8 @@ def opened(state: State, hosts: Iterable[ModelHost]) -> dict[str, Any]:
 def _missing(i: int, run: StateRun) -> dict[str, Any]:
     """Return a notice of the model that run `i` needs, with the command that loads the model.
 
-    The texts in a link may come from a stranger. The notice therefore escapes them, and the command quotes
-    them.
+    The texts in a link may come from a stranger. The notice therefore escapes characters that cannot be
+    printed, and the command quotes the name of the model.
     """
     fingerprint = run.fingerprint if run.fingerprint.isprintable() else ascii(run.fingerprint)
     model = run.model if run.model.isprintable() else ascii(run.model)

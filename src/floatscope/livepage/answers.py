@@ -59,8 +59,8 @@ def download(content: bytes, kind: str, name: str) -> Response:
 class Stream(StreamingResponse):
     """A response that sends lines as they are generated.
 
-    The response ends after the last line, or when the client disconnects. The generator of the lines is then
-    closed.
+    The response ends after the last line, or when the client disconnects. The generator that yields the lines
+    is then closed.
     """
 
     media_type = "application/x-ndjson"

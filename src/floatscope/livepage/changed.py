@@ -55,8 +55,8 @@ def attention_at(before: Trace, after: Trace, step: int, other: int) -> dict[str
     """Compare the attention of `before` at step `step` with the attention of `after` at step `other`.
 
     In the result, `difference` is each key's share in `after` minus its share in `before`, averaged over
-    heads. It has a row per layer, and a last row with the mean over layers. If the models differ in size, it
-    has only the last row, and the result contains no distance.
+    heads. The array has a row per layer, and a last row with the mean over layers. If the models differ in
+    size, the array has only the last row, and the result contains no distance.
     """
     _require_one_prompt(before, after)
     shares = _shares(before, step), _shares(after, other)

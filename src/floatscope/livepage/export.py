@@ -102,7 +102,8 @@ def _percent(distance: float, resolution: float) -> str:
 def code_of(run: RunInfo) -> str:
     """Return Python code that repeats a run with the same prompt, sampler and edits.
 
-    The code needs the package and the model; its variable `trace` equals the trace of the run."""
+    The code needs the package and the model. The variable `trace` of the code equals the trace of the run.
+    """
     options = {key: value for key, value in run.options.items() if key in ("device", "dtype")}
     loading = "".join(f", {key}={value!r}" for key, value in options.items() if value is not None)
     lines = ["import floatscope as fs"]

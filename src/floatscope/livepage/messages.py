@@ -1,7 +1,7 @@
 """Define the messages that a page may send, and check their shapes, types and sizes.
 
-The messages are pydantic models with limits. They are checked before any other module reads them. Values that
-depend on a model (its layers, its context, its samplers) are checked by the worker of the model.
+The messages are pydantic models with limits. Every message is checked before any other module reads it.
+Values that depend on a model (its layers, its context, its samplers) are checked by the worker of the model.
 """
 
 from typing import Annotated, Any, Literal
@@ -126,7 +126,10 @@ class BranchOrigin(Message):
 
 
 class Run(Message):
-    """A request for a run. Its field `from` is called `origin` here, because `from` is a Python keyword."""
+    """A request for a run.
+
+    The field `from` of the message is called `origin` in this class, because `from` is a Python keyword.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
 
@@ -214,7 +217,7 @@ class StateRun(Message):
 
 
 class View(Message):
-    """The viewer's selection and options; the viewer keeps its value of an option that is None."""
+    """The viewer's selection and options; for an option that is None, the viewer keeps its present value."""
 
     step: _Index | None = None
     layer: _Choice | None = None

@@ -1,6 +1,6 @@
 """Convert a prompt message of the page to a Prompt, or to Python code that creates the Prompt.
 
-No model and no torch is needed. The embedded pair was trained on one layout of questions
+This module needs neither a model nor torch. The embedded pair was trained on one layout of questions
 (`tasks.world.layout`), and prompts for the pair have this layout. Prompts for any other model have the layout
 of `Prompt.rag`.
 """

@@ -131,8 +131,8 @@ class _Reader:
     def _keys(self, touch: Mapping[str, Any], step: int) -> list[dict[str, Any]]:
         """Return the parameters of the interventions that mask an edit's positions as keys.
 
-        Positions of the prompt and of the answer need separate interventions, so the list has one or two
-        entries.
+        Positions of the prompt and positions of the answer need separate interventions. The list therefore
+        has one or two entries.
         """
         positions, size = [int(p) for p in touch["positions"]], self.start + self.length
         if max(positions) >= size:

@@ -60,8 +60,8 @@ class AnswerStore:
     ) -> list[Decoding]:
         """Return a batch's stored decodings; if no intact decodings are stored, decode and store the batch.
 
-        If the stored decodings answer another request, RunError is raised, or they are replaced if `replace`
-        is set.
+        If the stored decodings answer another request, RunError is raised; if `replace` is set, the stored
+        decodings are replaced instead.
         """
         shard = f"{self.part}-{number:05d}"
         tokens = [[prompt.ids, prompt.regions, prompt.gold] for prompt in prompts]

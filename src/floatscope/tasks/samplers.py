@@ -79,8 +79,8 @@ def compare_samplers(
             stop, because an order is defined only if every position is revealed.
         length (int): Number of masks for the default samplers; 32 by default.
         steps (int): Number of steps for the default samplers; by default one step per mask.
-        frequencies (str or Path): A .npy file with the share of each token id in a corpus, for the
-            position-calibrated sampler and the share of trivial tokens; None by default.
+        frequencies (str or Path): A .npy file with the share of each token id in a corpus. The
+            position-calibrated sampler and the share of trivial tokens use the file; None by default.
         progress (callable): Called with (questions done, questions in all), over all samplers.
         **options: Options of `evaluate`: condition, template, intervention, batch_size, skip_bad.
 

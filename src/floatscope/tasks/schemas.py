@@ -160,7 +160,7 @@ class Segments(Schema):
 
 
 class HaluEval(Schema):
-    """HaluEval's question answering (2305.11747): the only passage is `knowledge`, the gold passage."""
+    """HaluEval's question answering (2305.11747): the only passage is `knowledge`, which is gold."""
 
     title = "HaluEval"
     layout = "{knowledge, question, right_answer, hallucinated_answer}"

@@ -19,7 +19,7 @@ MOST = 20_000  # questions per call; 5,000 take about a second
 
 @dataclass(frozen=True)
 class Part:
-    """One part of a mixture: a number of questions at a level, about known or unseen people."""
+    """One part of a mixture: a number of questions at a level, about known people or unseen people."""
 
     questions: int
     level: str
@@ -54,7 +54,7 @@ def world_records(
 
     Args:
         name (str): The level, such as "world:nine". "world:mixed" asks about known and unseen people, and the
-            field `known` of each record states which of the two it asks about.
+            field `known` of each record states whether the person is known.
         n (int): Number of questions, 1 to 20,000.
         seed (int): Seed that draws the questions; 0 by default.
         known (bool): Whether to ask about people that the pair knows from training; False by default.

@@ -56,7 +56,7 @@ def score_table(all_answers: "list[Answers]") -> Table:
 
 
 def text_table(all_answers: "list[Answers]") -> Table | None:
-    """Return the table that describes long answers; None for short ones."""
+    """Return the table that describes long answers; None for short answers."""
     if "content_tokens" not in all_answers[0].table:
         return None
     table, name = _labelled_table(all_answers, "Text of the answers")
@@ -161,7 +161,7 @@ def unaskable(all_answers: "list[Answers]") -> "Iterator[InvalidRecord]":
 
 
 def list_left_out(bad: "list[InvalidRecord]", skip_bad: bool) -> None:
-    """Print the records that were left out, or, with `skip_bad`, that there are none."""
+    """Print the records that were left out, or, with `skip_bad`, a message that no record was left out."""
     if bad:
         err.print(f"left out {len(bad)}:")
         for record in bad:

@@ -90,7 +90,7 @@ class LivePage(ScenePage):
         self.runs.close()
 
     async def _load(self) -> None:
-        """Load the models one after another, so that the first can be used while the others load."""
+        """Load the models one after another, so that the first model can be used while other models load."""
         await asyncio.to_thread(scratch.sweep)
         for host in self.hosts.values():
             host.start()

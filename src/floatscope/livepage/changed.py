@@ -18,7 +18,7 @@ from ..trace import Trace
 
 
 def changed(before: Trace, after: Trace, run: str, step: int) -> dict[str, Any]:
-    """Return what differs in `after` from `before`, the trace of run `run`; attention from `step` on."""
+    """Return the differences of `after` from `before`, the trace of `run`; attention from step `step` on."""
     start = int(before.info["prompt_length"])
     was, canvas_after = before.canvas.values, after.canvas.values
     _require_one_prompt(before, after)

@@ -132,7 +132,7 @@ def candidates(step: Step, position: int, top: int) -> dict[str, Any]:
 
 
 def _readings(step: Step, row: int) -> list[Float[Tensor, " v"]]:
-    """Return token probabilities at a row, read from each layer's output; the last are the model's."""
+    """Return token probabilities at a row from each layer's output; the last layer gives the model's."""
     model = step.model
     readout = parts.readout(model.net)
     rows: list[Tensor] = []

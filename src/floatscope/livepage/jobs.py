@@ -38,7 +38,7 @@ Tell = Callable[[dict[str, Any]], None]
 
 
 def share_cores(models: int | None) -> None:
-    """Set torch's threads to this model's share of the cores, where `models` models run; None: no change."""
+    """Set torch's threads to one model's share of the cores if `models` models run; None changes nothing."""
     if models is not None:
         torch.set_num_threads(max(1, _THREADS // max(1, models)))
 

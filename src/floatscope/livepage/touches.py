@@ -43,7 +43,7 @@ class AppliedEdit:
 def touched(
     model: Model, prompt: Encoded, touches: Sequence[Mapping[str, Any]], length: int
 ) -> list[AppliedEdit]:
-    """Convert every edit to interventions; its positions are counted from the start of the prompt."""
+    """Convert every edit to interventions; positions are counted from the start of the prompt."""
     return [_Reader(model, prompt, length).read(touch) for touch in touches]
 
 

@@ -57,15 +57,16 @@ class Answers:
         sampler (str): The sampler with its settings.
         template (str): The template with its settings.
         intervention (str): The intervention with its settings; "" for none.
-        table (pd.DataFrame): A row per question. Its columns are the `id`; the `cluster` (questions about one
-            paragraph have the same cluster, and their mean counts once in an interval); the right `answers`;
-            the `prediction`; the right answer that the prediction contains (`counted`; "" if the prediction
-            contains none of them); the scores `exact_match`, `contains` and `f1`; the number of `steps`; the
-            number of `masks`; the number of `prompt_tokens`; the index of the `gold` passage; and whether the
-            answer was `cut` off because its length was reached (the answer has no end token; None for a model
-            without end tokens and for a continuation). Long answers also have the columns `rouge_l`,
-            `distinct_4` (share of distinct 4-grams), `grounded` (share of content words that occur in the
-            given text) and `content_tokens`. A score that does not apply is None.
+        table (pd.DataFrame): A row per question. The first columns are the `id`; the `cluster` (questions
+            about one paragraph have the same cluster, and their mean counts once in an interval); the right
+            `answers`; the `prediction`; and the right answer that the prediction contains (`counted`; "" if
+            the prediction contains no right answer). The scores are `exact_match`, `contains` and `f1`.
+            Further columns are the number of `steps`, the number of `masks`, the number of `prompt_tokens`,
+            and the index of the `gold` passage. The column `cut` states whether the answer was cut off by its
+            length, that is, has no end token; it is None for a model without end tokens and for a
+            continuation. Long answers also have the columns `rouge_l`, `distinct_4` (share of distinct
+            4-grams), `grounded` (share of content words that occur in the given text) and `content_tokens`. A
+            score that does not apply is None.
         decodings (list of Decoding): The decoding of each question, in the order of the table.
         left_out (tuple of InvalidRecord): The questions that could not be asked, each with the reason; () by
             default.

@@ -176,7 +176,7 @@ class Condition:
             )
 
     def _as_retrieved(self, record: Record, pool: Pool) -> list[Passage]:
-        """Return passages for a record without a gold one: its own first, then distractors."""
+        """Return passages for a record without gold passage: first its own passages, then distractors."""
         settings = {"gold": self.gold is not None, "noise": self.noise, "conflicts": self.conflicts}
         for field in (name for name, value in settings.items() if value):
             raise UsageError(

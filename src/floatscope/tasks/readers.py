@@ -124,7 +124,7 @@ def _sample(objects: Iterator[Item]) -> list[Item]:
 
 
 def _recognise(path: Path, sample: list[Item]) -> type[Schema]:
-    """Return the schema that most objects of the sample match; raise UsageError if none matches."""
+    """Return the schema that most objects of the sample match; raise UsageError if no schema matches."""
     if any(item.squad for item in sample):
         return Squad
     objects = [item.data for item in sample if isinstance(item.data, dict)]

@@ -134,7 +134,7 @@ class Record:
 
 
 def gold_text(passages: Sequence[Passage]) -> str:
-    """Return a hash of the gold passages' text, for `Record.cluster`; "" if none is marked as gold."""
+    """Return a hash of the gold passages' text, for `Record.cluster`; "" if no passage is marked as gold."""
     text = "\0".join(passage.text for passage in passages if passage.gold)
     return hashlib.blake2b(text.encode(), digest_size=8).hexdigest() if text else ""
 

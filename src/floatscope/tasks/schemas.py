@@ -71,7 +71,7 @@ class Schema(BaseModel):
         raise TypeError(f"{type(self).__name__} must define parts")
 
     def record(self, id: str, where: str) -> Record:
-        """Convert to a Record; `id` is its name if the file gives none."""
+        """Convert to a Record; `id` is the name of the record if the file gives no name."""
         question, answers, passages = self.parts()
         aliases = tuple(dict.fromkeys(answers))
         name = id if self.id is None else str(self.id)

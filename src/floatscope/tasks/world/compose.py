@@ -112,7 +112,7 @@ def compose(people: Sequence[Entity], level: Level, draw: Draw, *, noise: Sequen
 
 
 def _main(b: _Builder) -> tuple[Entity, Attribute]:
-    """Add the passages that the first question needs, gold first; return its subject and attribute."""
+    """Add the passages for the first question, the gold passage first; return its subject and attribute."""
     level, draw = b.level, b.draw
     if level.hops == 2:
         person = (

@@ -1,8 +1,8 @@
-"""The command line: parse, call, print. All work is done by the library.
+"""The command line: parse options, call the library, and print the results.
 
-Exit codes: 0 done; 1 a bug or an unexpected failure; 2 wrong usage (option, prompt, sampler, data);
-3 a model that cannot be loaded or fails its self-check; 4 a trace that cannot be written or read;
-5 a capture that missed a layer; 6 a run that cannot start, write or continue; 130 interrupted.
+Exit codes: 0 done; 1 a bug or an unexpected failure; 2 wrong usage (option, prompt, sampler, data); 3 a model
+that cannot be loaded or fails its self-check; 4 a trace that cannot be written or read; 5 a capture that
+missed a layer; 6 a run that cannot start, write or continue; 130 interrupted.
 """
 
 import atexit

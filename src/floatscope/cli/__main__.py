@@ -1,4 +1,4 @@
-"""Run the command line as `python -m floatscope.cli`, for installations without the script."""
+"""Run the command line as `python -m floatscope.cli`, for installations without the script `floatscope`."""
 
 from . import main
 

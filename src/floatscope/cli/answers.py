@@ -1,4 +1,4 @@
-"""Print the answers of `floatscope evaluate`: tables of scores and examples, and records left out."""
+"""Print the results of `floatscope evaluate`: tables of scores, example answers, and records left out."""
 
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
@@ -56,7 +56,7 @@ def score_table(all_answers: "list[Answers]") -> Table:
 
 
 def text_table(all_answers: "list[Answers]") -> Table | None:
-    """Return the table that describes long answers; None for short ones."""
+    """Return the table that describes long answers; None for short answers."""
     if "content_tokens" not in all_answers[0].table:
         return None
     table, name = _labelled_table(all_answers, "Text of the answers")
@@ -109,7 +109,7 @@ def _labelled_table(
 ) -> "tuple[Table, Callable[[Answers], str]]":
     """Return a table with a first column of settings, and a function that writes the column's cell.
 
-    The column has the model, and those settings in which the answers differ.
+    A cell contains the model, and the settings in which the rows of the table differ.
     """
     describe = {
         "model": lambda a: a.model,
@@ -161,7 +161,7 @@ def unaskable(all_answers: "list[Answers]") -> "Iterator[InvalidRecord]":
 
 
 def list_left_out(bad: "list[InvalidRecord]", skip_bad: bool) -> None:
-    """Print the records that were left out, or, with `skip_bad`, that there are none."""
+    """Print the records that were left out, or, with `skip_bad`, a message that no record was left out."""
     if bad:
         err.print(f"left out {len(bad)}:")
         for record in bad:

@@ -1,4 +1,4 @@
-"""The frame of the command line: the app, its consoles, and the options before any command."""
+"""Define the app of the command line, its consoles, its errors, and options that several commands share."""
 
 import os
 from dataclasses import fields
@@ -15,7 +15,7 @@ out, err = SafeConsole(), SafeConsole(stderr=True)
 
 
 class Interrupted(Exception):
-    """Raised after Ctrl-C, with a message to print, because Typer prints none."""
+    """Raised after Ctrl-C, with a message to print, because Typer prints no message."""
 
 
 _VALUES = {"str": "TEXT", "list[str]": "TEXT", "int": "N", "float": "X", "Path": "PATH"}

@@ -1,4 +1,7 @@
-"""`floatscope compare`: the claims of several runs side by side, and their mean over enough models."""
+"""The command `floatscope compare`: show the claims of several runs side by side.
+
+Each claim is decided for the mean θ if there are at least five models or trainings.
+"""
 
 import csv
 import io

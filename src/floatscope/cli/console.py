@@ -1,7 +1,7 @@
-"""A console that escapes control characters instead of executing them.
+"""Define a console that prints control characters as escapes instead of sending them to the terminal.
 
-Names, paths and texts come from files that others wrote. A control character in them could clear the screen,
-overwrite a printed line, or reverse the direction of text; here its escape is printed.
+Names, paths and texts come from files that others wrote. A control character in such a text could clear the
+screen, overwrite a printed line, or reverse the direction of text.
 """
 
 import re

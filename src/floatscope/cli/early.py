@@ -1,7 +1,7 @@
 """Check the inputs of `trace` and `evaluate` before a model is loaded.
 
-The checks and their messages are the library's. A model that is not in a local directory (on a hub, in
-a GGUF file) is checked when it is loaded.
+The checks and their messages are those of the library. A model that is not in a local directory (a model on a
+hub or in a GGUF file) is checked when it is loaded.
 """
 
 import re
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def spec_of(model: str, elsewhere: bool = False) -> ModelSpec:
     """Parse a model's spec; raise an error if the model does not exist or its family is unknown.
 
-    With `elsewhere`, the model may be a directory on another machine.
+    If `elsewhere` is set, the model may be a directory on another machine.
     """
     from ..models.registry import require_loadable
 
@@ -41,8 +41,8 @@ def require_interventions(texts: Iterable[str]) -> None:
 def require_sampler(text: str, common: Mapping[str, Any]) -> None:
     """Raise UsageError for a sampler with an unknown name, unknown fields, or invalid values.
 
-    A text that begins with a setting is checked later, because its settings apply to the model's default
-    sampler.
+    A text that begins with a setting instead of a name is checked later, because the settings then apply to
+    the model's default sampler.
     """
     from ..decode.presets import sampler_of
     from ..registry import SAMPLERS

@@ -1,4 +1,4 @@
-"""Parse `--engine`: where a run's shards are computed, and how long to wait for a worker."""
+"""Parse `--engine`: the engine that computes a run's shards, and the time to wait for a worker."""
 
 from typing import Any
 

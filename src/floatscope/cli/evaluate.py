@@ -1,4 +1,4 @@
-"""`floatscope evaluate`: ask models questions, with and without passages, interventions, samplers."""
+"""The command `floatscope evaluate`: ask models questions under conditions, interventions and samplers."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -214,7 +214,8 @@ def records_of(
 ) -> "tuple[tuple[Record, ...], tuple[InvalidRecord, ...], str]":
     """Return the records of a file or named task, its invalid records, and a notice about gold answers.
 
-    The notice counts gold answers that seem to hold several; it is "" if there are none.
+    The notice counts gold answers that seem to contain several alternatives in one text; it is "" if there
+    are no such answers.
     """
     from .. import tasks
 

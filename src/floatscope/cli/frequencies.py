@@ -1,4 +1,4 @@
-"""`floatscope frequencies`: count the tokens of a corpus, for the position-calibrated sampler."""
+"""The command `floatscope frequencies`: count tokens of a corpus for the position-calibrated sampler."""
 
 import io
 from pathlib import Path

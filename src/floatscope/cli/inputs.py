@@ -37,10 +37,11 @@ def texts_of(prompt: str | None, data: Path | None, limit: int | None) -> list[s
 def common_settings(
     samplers: Sequence[str], flags: Mapping[str, int | None]
 ) -> tuple[list[str], dict[str, int | None]]:
-    """Return the texts of samplers without settings that apply to all models, and these settings.
+    """Return the texts of samplers without settings that apply to all models, and the removed settings.
 
-    `flags` holds such settings, as `length`, and the values of their options (None: not given). A setting may
-    be given by its option and in any sampler, but different values raise UsageError.
+    `flags` maps the name of each setting that applies to all models, for example `length`, to the value of
+    its option (None if the option is not given). Such a setting may be given by its option and in the text of
+    any sampler, but different values raise UsageError.
     """
     given_values: dict[str, set[int]] = {
         key: set() if flag is None else {flag} for key, flag in flags.items()
@@ -67,9 +68,10 @@ def common_settings(
 
 
 def paths_for(save: Path | None, count: int, *, single: bool, overwrite: bool) -> list[Path]:
-    """Return the path for each of `count` traces, [] without `save`; raise an error for an unusable path.
+    """Return a path for each of `count` traces; raise an error for a path that cannot be used.
 
-    An existing path is usable only with `overwrite`. With `single`, `save` is the path, else a directory.
+    Without `save`, no paths are returned. If `single` is set, `save` is the path of the trace; otherwise
+    `save` is a directory. An existing path can be used only if `overwrite` is set.
     """
     if save is None:
         return []

@@ -1,4 +1,7 @@
-"""Store the answers of `floatscope evaluate` until their file is complete, and report what is stored."""
+"""Store the answers of `floatscope evaluate` until the output file is complete.
+
+Messages say how many answers are stored, and how to continue after an interruption.
+"""
 
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -26,9 +29,10 @@ def keeping(
     resume: bool,
     overwrite: bool,
 ) -> "Iterator[AnswerStore | None]":
-    """Open the directory of stored answers next to the file `save`; yield None without a file.
+    """Open the directory of stored answers next to the file `save`; yield None if `save` is None.
 
-    If the command ends early, print how to continue. An empty directory is removed.
+    If the command ends early, a message says how to continue. A directory without answers is removed at the
+    end.
     """
     if save is None:
         yield None

@@ -1,4 +1,4 @@
-"""`floatscope live`: the live page with models behind it."""
+"""The command `floatscope live`: serve the live page for one or more models."""
 
 from typing import Annotated
 

@@ -1,7 +1,8 @@
-"""Read the outlines of methods from their source, so that printing a list imports no heavy modules.
+"""Read the outlines of methods from source files, so that printing a list imports no heavy modules.
 
 A method of the package is a dataclass in its own file. The first line of its docstring, its fields and their
-defaults are parsed from that file. A method that a plugin registered is already imported and is inspected.
+defaults are parsed from that file. A method that a plugin registered is already imported; its class is
+inspected instead of a file.
 """
 
 import ast

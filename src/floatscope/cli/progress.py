@@ -1,7 +1,7 @@
 """Show the progress of a command on standard error: a bar on a terminal, plain lines elsewhere.
 
-A log or a pipe cannot show a bar that redraws itself. There a thread prints a line every few seconds, even
-while a model is loading or one long step is computed.
+A log or a pipe cannot show a bar that is redrawn. If standard error is not a terminal, a thread prints a line
+every few seconds, even while a model is loading or one long step is computed.
 """
 
 import threading
@@ -20,9 +20,10 @@ _NAMED = 4  # names of running parts in one line
 
 
 class Display:
-    """A context manager that shows progress; `update` changes it.
+    """A context manager that shows progress while the `with` block runs; `update` changes the progress.
 
-    The remaining time is estimated from the completed share, unless `update` is given `seconds_left`.
+    The remaining time is estimated from the completed share of the work, unless `update` is given
+    `seconds_left`.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""`floatscope report` and `view`: write the page of a run, or serve its viewer."""
+"""The commands `floatscope report` and `floatscope view`: write the page of a run, or serve its viewer."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""`floatscope study`, `studies` and `demo`: run studies of several models into a directory."""
+"""The commands `floatscope study`, `studies` and `demo`: run studies into a directory, or list studies."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -255,9 +255,9 @@ def demo(
 
 
 def settings_of(options: list[str], flags: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields that `--set` gives: fields of the run without an option, and fields of one study.
+    """Return the fields that `--set` gives: fields of a run without an option, and fields of single studies.
 
-    `flags` are the fields that have options of their own.
+    `flags` contains the names of the fields that have an option.
     """
     from ..studies import Request
 

@@ -1,4 +1,4 @@
-"""`floatscope trace`: decode a prompt and record what every head attended to."""
+"""The command `floatscope trace`: decode a prompt and record where every head attends."""
 
 from contextlib import nullcontext
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""`floatscope verify`: check that a run can be reproduced from its models and data."""
+"""The command `floatscope verify`: check that a run can be reproduced from its models and data."""
 
 from pathlib import Path
 from typing import Annotated

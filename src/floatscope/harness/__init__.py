@@ -1,4 +1,4 @@
-"""Run Floatscope's models in lm-evaluation-harness: its tasks, with any sampler and any intervention.
+"""Run Floatscope's models on the tasks of lm-evaluation-harness, with any sampler and any intervention.
 
     from floatscope.harness import FloatscopeLM  # also registers the model "floatscope"
     lm_eval.simple_evaluate(model=FloatscopeLM("pair/mdm", sampler="confidence"), tasks=[...])
@@ -6,7 +6,8 @@
     python -m floatscope.harness run --model floatscope --model_args model=pair/mdm --tasks ...
 
 The harness provides the tasks, the wording of prompts and the scores. This package turns text into tokens,
-and decodes or scores these with the same functions as the rest of Floatscope. It needs the extra `lm-eval`.
+and decodes or scores the tokens with the same functions as the rest of Floatscope. This package needs the
+extra `lm-eval`.
 """
 
 from ..errors import FloatscopeError

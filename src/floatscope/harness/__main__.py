@@ -1,4 +1,4 @@
-"""Run the harness's command line, with the model "floatscope" registered."""
+"""Run the command line of lm-evaluation-harness, with the model "floatscope" registered."""
 
 from lm_eval.__main__ import cli_evaluate
 

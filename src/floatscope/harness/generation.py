@@ -1,4 +1,4 @@
-"""Turn a task's settings for generation into a sampler: length, temperature and stop strings."""
+"""Apply a task's generation settings to a sampler and to the text: length, temperature and stop strings."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
@@ -15,7 +15,10 @@ _ONLY_WHEN_WARM = ("top_p", "top_k", "min_p")  # without effect in greedy decodi
 
 @dataclass(frozen=True)
 class GenerationRequest:
-    """The settings in a task's `generation_kwargs`; None keeps the sampler's length or temperature."""
+    """The settings in a task's `generation_kwargs`.
+
+    If the length or the temperature is None, the sampler keeps its own value.
+    """
 
     until: tuple[str, ...] = ()
     length: int | None = None
@@ -43,9 +46,10 @@ class GenerationRequest:
         )
 
     def sampler(self, base: AnySampler, occurrence: int = 0) -> AnySampler:
-        """Return `base` with these settings; if it samples, `occurrence` is added to its seed.
+        """Return `base` with these settings.
 
-        Repeats of a request thus get different samples.
+        If the resulting sampler has a temperature above 0, `occurrence` is added to its seed, so that repeats
+        of a request get different samples.
         """
         sampler = base if self.length is None else resized(base, self.length)
         if self.temperature is not None:

@@ -1,7 +1,7 @@
-"""FloatscopeLM: a Floatscope model behind the harness's interface for language models.
+"""Define FloatscopeLM, a Floatscope model with the interface of lm-evaluation-harness.
 
-It runs in one process on one device. `text` turns text into tokens; `generation` reads a task's settings
-for generation.
+The model runs in one process on one device. `text` turns text into tokens, and `generation` reads a task's
+settings for generation.
 """
 
 import logging
@@ -35,14 +35,16 @@ class FloatscopeLM(TextLM):
 
     Args:
         model: A name, a path or a hub id that `floatscope.load` accepts, or a loaded model.
-        sampler: A sampler, or its name; by default the one that fits the model.
-        intervention: An intervention, active during every request (`with intervention(model)`), or its
+        sampler: A sampler, or its name; by default the sampler that fits the model.
+        intervention: An intervention that is active during every request (`with intervention(model)`), or its
             text as on the command line, with ";" instead of ",": "mask-columns,k=5;control=random".
-        samples: Number of random maskings of a text per likelihood under a diffusion model.
-        batch_size: Prompts, or maskings of one text, per forward; results do not depend on it.
+        samples: Number of random maskings of a text for each likelihood under a diffusion model.
+        batch_size: Number of prompts, or of maskings of one text, per forward; results do not depend on this
+            number.
         seed: Seed of the maskings, and of a sampler given by name.
-        check_greedy: Whether a likelihood also reports if greedy decoding yields the text.
-        truncate: Cut contexts that do not fit from the left, and log how many; False raises an error.
+        check_greedy: Whether a likelihood request also reports whether greedy decoding generates the text.
+        truncate: Whether contexts that do not fit are cut from the left, and their number is logged; False
+            raises an error for such a context.
         adapter, device, dtype: Options of `floatscope.load`.
         options: Fields of a sampler given by name, such as length, steps or temperature.
     """

@@ -1,6 +1,7 @@
-"""Turn text into tokens: split as in the harness, encoded as in Floatscope.
+"""Turn text into tokens: the text is split as in the harness and encoded as in Floatscope.
 
-Text never becomes special tokens, except where a chat template was applied. No model runs here.
+Text never becomes special tokens, except text to which a chat template was applied. This module runs no
+model.
 """
 
 from functools import cached_property

@@ -1,5 +1,5 @@
-"""The live page: the viewer with a model behind it, which decodes prompts while the user watches and edits.
+"""The live page: a viewer in which a model decodes prompts while the user watches and edits the decoding.
 
-`floatscope live` runs `serve`; `fs.live` is `notebook.live`. The server holds no model and never imports
-torch: each model has its own worker process.
+`floatscope live` calls `serve`, and `fs.live` is `notebook.live`. The server loads no model and does not
+import torch: each model of `floatscope live` has its own worker process.
 """

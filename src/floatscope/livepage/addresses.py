@@ -1,6 +1,6 @@
 """Turn the state in a page's address into requests for runs on this page.
 
-Models are matched by fingerprint.
+Each run of the state is assigned to the loaded model with the same fingerprint.
 """
 
 import shlex
@@ -14,9 +14,9 @@ from .messages import State, StateRun, plain
 def opened(state: State, hosts: Iterable[ModelHost]) -> dict[str, Any]:
     """Return a request for each run of `state`, and notices of models that are missing.
 
-    The result has the keys `runs` (requests, None where the model is missing), `state` (with a value for
-    every field that the page reads), `missing` (notices) and `waiting` (specs of models that are still
-    loading).
+    The result has the keys `runs` (one request per run; None if the model of the run is missing), `state`
+    (with a value for every field that the page reads), `missing` (notices) and `waiting` (specs of models
+    that are still loading).
     """
     hosts = list(hosts)
     loaded_ids = {
@@ -39,9 +39,10 @@ def opened(state: State, hosts: Iterable[ModelHost]) -> dict[str, Any]:
 
 
 def _missing(i: int, run: StateRun) -> dict[str, Any]:
-    """Return a notice of the model that run `i` needs, with the command that loads it.
+    """Return a notice of the model that run `i` needs, with the command that loads the model.
 
-    The texts in a link may come from a stranger, so they are quoted.
+    The texts in a link may come from a stranger. The notice therefore escapes characters that cannot be
+    printed, and the command quotes the name of the model.
     """
     fingerprint = run.fingerprint if run.fingerprint.isprintable() else ascii(run.fingerprint)
     model = run.model if run.model.isprintable() else ascii(run.model)

@@ -1,4 +1,4 @@
-"""Read requests to the live page's server, and send files and streams."""
+"""Read requests to the live page's server, and send files and streams in response."""
 
 import json
 from collections.abc import AsyncGenerator, Awaitable, Callable
@@ -57,9 +57,10 @@ def download(content: bytes, kind: str, name: str) -> Response:
 
 
 class Stream(StreamingResponse):
-    """A response that sends lines as they are generated, and closes the generator at its end.
+    """A response that sends lines as they are generated.
 
-    It ends after the last line, or when the client disconnects.
+    The response ends after the last line, or when the client disconnects. The generator that yields the lines
+    is then closed.
     """
 
     media_type = "application/x-ndjson"

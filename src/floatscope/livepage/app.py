@@ -1,7 +1,7 @@
-"""Define the routes of the live page's server. `host` runs the models; `runs` stores finished runs.
+"""Define the routes of the live page's server.
 
-The scenes of runs are served by `ScenePage`, as for any source. Other answers are JSON, streams of JSON
-lines, or files.
+`host` runs the models, and `runs` stores finished runs. `ScenePage` serves the scenes of runs, as it serves
+the scenes of every other source. All other responses are JSON objects, streams of JSON lines, or files.
 """
 
 import asyncio
@@ -90,7 +90,7 @@ class LivePage(ScenePage):
         self.runs.close()
 
     async def _load(self) -> None:
-        """Load the models one after another, so that the first can be used while the others load."""
+        """Load the models one after another, so that the first model can be used while other models load."""
         await asyncio.to_thread(scratch.sweep)
         for host in self.hosts.values():
             host.start()

@@ -1,6 +1,6 @@
 """Convert a request to a sampler, a prompt and edits that fit the model.
 
-A request that cannot work raises an error here, before a forward runs.
+A request that the model cannot run raises an error in this module, before a forward runs.
 """
 
 from collections.abc import Mapping

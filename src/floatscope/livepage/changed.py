@@ -1,8 +1,9 @@
-"""Compare two runs of one prompt from their traces: tokens, order, answer, attention.
+"""Compare the traces of two runs of one prompt: tokens, decoding order, answer and attention.
 
-Attention is compared as the traces store it, in float32, before it is rounded for the page. The distance of
-a head's attention in two runs at a step is ½ Σ |share − share'| over keys, from 0 to 1, where `share` is the
-share of attention that a key receives.
+The comparison uses the attention that the traces store, which is not rounded for the page. The distance
+between two runs, for a head at a step, is ½ Σ |share − share'| over keys, from 0 to 1. `share` is the share
+of attention that a key receives in one run, and `share'` is the share that the same key receives in the other
+run.
 """
 
 from typing import Any
@@ -17,7 +18,7 @@ from ..trace import Trace
 
 
 def changed(before: Trace, after: Trace, run: str, step: int) -> dict[str, Any]:
-    """Return what differs in `after` from `before`, the trace of run `run`; attention from `step` on."""
+    """Return the differences of `after` from `before`, the trace of `run`; attention from step `step` on."""
     start = int(before.info["prompt_length"])
     was, canvas_after = before.canvas.values, after.canvas.values
     _require_one_prompt(before, after)
@@ -51,11 +52,11 @@ def changed(before: Trace, after: Trace, run: str, step: int) -> dict[str, Any]:
 
 
 def attention_at(before: Trace, after: Trace, step: int, other: int) -> dict[str, Any]:
-    """Compare the attention of `before` at `step` with that of `after` at `other`.
+    """Compare the attention of `before` at step `step` with the attention of `after` at step `other`.
 
     In the result, `difference` is each key's share in `after` minus its share in `before`, averaged over
-    heads: a row per layer, and in the last row the mean over layers. Models of different sizes have the last
-    row alone, and no distance.
+    heads. The array has a row per layer, and a last row with the mean over layers. If the models differ in
+    size, the array has only the last row, and the result contains no distance.
     """
     _require_one_prompt(before, after)
     shares = _shares(before, step), _shares(after, other)
@@ -126,7 +127,7 @@ def _first(was: np.ndarray, now: np.ndarray) -> int | None:
 def _attention(before: Trace, after: Trace, step: int) -> dict[str, Any] | None:
     """Return the mean distance at each common step, and the largest change of a key's share.
 
-    Return None if the models differ in size, or if there is no common step from `step` on.
+    Return None if the models differ in size, or if the runs have no common step from `step` on.
     """
     shapes = [trace.data["column_sum"].shape[2:4] for trace in (before, after)]
     common = range(step, min(before.n_steps, after.n_steps))

@@ -1,8 +1,9 @@
-"""Recompute one step of a run: candidates for a position, layer by layer, and complete attention patterns.
+"""Recompute one step of a run: candidates for a position at each layer, and complete attention patterns.
 
-Traces do not store these values. A step of a run without edits is recomputed by one forward over its canvas.
-A run with edits is decoded again up to that step, without recording: in a causal model, the cache holds the
-effect of an intervention on earlier rows, which a single forward would not reproduce.
+Traces store neither candidates nor complete patterns. If a run has no edits, a step is recomputed by one
+forward over the canvas of the step. If a run has edits, the run is decoded again up to the step, without
+recording. A single forward would not be enough: in a causal model, the cache contains the effect of an
+intervention on earlier rows.
 """
 
 from collections.abc import Callable, Iterator
@@ -32,7 +33,7 @@ class _StepReached(Exception):
 
 
 class Step:
-    """One step of a finished run, which can be recomputed."""
+    """A step of a finished run; the step can be recomputed."""
 
     def __init__(self, model: Model, parsed: ParsedRun, path: str, step: int) -> None:
         self.model, self.asked, self.step = model, parsed, step
@@ -50,8 +51,8 @@ class Step:
     def rerun_step(self, around: "Callable[[State | None], Any]") -> None:
         """Run the step's forward inside `around(state)`; a run with edits is first decoded up to the step.
 
-        Without edits, `state` is None. With edits, `around` is also entered at earlier steps whose rows are
-        cached.
+        For a run without edits, `state` is None. For a run with edits, `around` is also entered at earlier
+        steps whose rows are cached.
         """
         model = self.model
         if self.asked.intervention is None:
@@ -131,7 +132,7 @@ def candidates(step: Step, position: int, top: int) -> dict[str, Any]:
 
 
 def _readings(step: Step, row: int) -> list[Float[Tensor, " v"]]:
-    """Return token probabilities at a row, read from each layer's output; the last are the model's."""
+    """Return token probabilities at a row from each layer's output; the last layer gives the model's."""
     model = step.model
     readout = parts.readout(model.net)
     rows: list[Tensor] = []

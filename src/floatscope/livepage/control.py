@@ -1,7 +1,7 @@
-"""Trace the untrained control of a run's model: its weights permuted, its heads as sharp as trained ones.
+"""Trace a model's untrained control: a copy with permuted weights and heads as sharp as the model's.
 
-The control of a bidirectional diffusion model reads the canvases of the run, so that both networks see the
-same tokens at every step. Any other control decodes the prompt itself.
+If the model is a bidirectional diffusion model, the control reads the canvases of the run, so that both
+networks see the same tokens at every step. The control of any other model decodes the prompt itself.
 """
 
 from dataclasses import replace
@@ -55,7 +55,7 @@ def _texts(
 ) -> tuple[Int[Tensor, "n size"], Bool[Tensor, "n size"] | None]:
     """Return canvases of the run, with a mask of the rows that predict masked positions.
 
-    For a model whose control decodes the prompt itself, return the final text and None.
+    If the control decodes the prompt itself, return the final text of the run, and None instead of the mask.
     """
     canvas = trace.canvas.values
     if not _reads_canvases(model):

@@ -1,4 +1,4 @@
-"""Export runs: a trace as a zip file, several runs as one offline page, a run as Python code."""
+"""Export a trace as a zip file, several runs as one offline page, or a run as Python code."""
 
 import html
 import io
@@ -34,7 +34,7 @@ def exported(
 ) -> str:
     """Return the HTML of an offline page with the viewer; runs of one prompt are shown side by side.
 
-    Below the viewer, the page lists the edits of every run, and what changed between the first two runs.
+    Below the viewer, the page lists the edits of every run and the differences between the first two runs.
     """
     scenes = []
     for trace, name in zip(traces, names, strict=True):
@@ -102,7 +102,8 @@ def _percent(distance: float, resolution: float) -> str:
 def code_of(run: RunInfo) -> str:
     """Return Python code that repeats a run with the same prompt, sampler and edits.
 
-    The code needs the package and the model; its variable `trace` equals the trace of the run."""
+    The code needs the package and the model. The variable `trace` of the code equals the trace of the run.
+    """
     options = {key: value for key, value in run.options.items() if key in ("device", "dtype")}
     loading = "".join(f", {key}={value!r}" for key, value in options.items() if value is not None)
     lines = ["import floatscope as fs"]

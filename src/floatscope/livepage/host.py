@@ -1,8 +1,9 @@
-"""Run a model's worker for the server: queue jobs, pass on events, and replace a worker that dies.
+"""Run a model's worker for the server: queue jobs, forward events, and replace a worker that dies.
 
-One job runs at a time; the others wait in a queue, and their clients are told the place. A job whose client
-has disconnected is ended between two steps; then the next job starts. A worker that dies, or sends nothing
-for `STALL` seconds, is replaced, and its job is answered with an error.
+One job runs at a time. The other jobs wait in a queue, and each client is told the place of its job. If the
+client of a running job disconnects, the job is ended between two steps, and then the next job starts. A
+worker that dies, or sends no message for `STALL` seconds during a job, is replaced; the client of the job
+gets an error.
 """
 
 import asyncio
@@ -26,7 +27,7 @@ Event = dict[str, Any] | bytes  # a step goes through as it came
 
 
 class ModelHosts:
-    """The models of one page that run a job now; each is told how many share the machine's cores."""
+    """The hosts of a page that are running a job; each worker is told how many models share the cores."""
 
     def __init__(self) -> None:
         self.busy: set[ModelHost] = set()
@@ -50,7 +51,7 @@ class _Ticket:
 
 
 class ModelHost:
-    """The host of one model, whose worker is a process unless `make_worker` returns another kind."""
+    """The host of one model; the worker is a process unless `make_worker` returns another kind of worker."""
 
     def __init__(
         self,

@@ -1,7 +1,8 @@
-"""The jobs of a worker: decode a run, tokenise a prompt, recompute a step, rank heads, trace a control.
+"""Run the jobs of a worker: decode a run, tokenise a prompt, recompute a step, rank heads, trace a control.
 
-Each job is a function of the model, of its description (checked by `messages`), and of `tell`, which sends an
-event and raises an exception if the job is cancelled. The function returns the last event.
+Each job is a function of three arguments: the model, the description of the job (checked by `messages`), and
+`tell`. The function `tell` sends an event, and raises an exception if the job is cancelled. A job returns its
+last event.
 """
 
 import time
@@ -37,7 +38,7 @@ Tell = Callable[[dict[str, Any]], None]
 
 
 def share_cores(models: int | None) -> None:
-    """Set torch's threads to this model's share of the cores, where `models` models run; None: no change."""
+    """Set torch's threads to one model's share of the cores if `models` models run; None changes nothing."""
     if models is not None:
         torch.set_num_threads(max(1, _THREADS // max(1, models)))
 

@@ -1,4 +1,4 @@
-"""Limits of the live page: what the page may request, and what a run's trace keeps."""
+"""Limits of the live page: sizes of requests and runs, and the statistics that the trace of a run stores."""
 
 KEEP = ("mass", "groups", "rows")  # of a run's trace: what the viewer shows
 LIMITS = {

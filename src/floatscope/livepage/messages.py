@@ -1,7 +1,7 @@
-"""Messages that a page may send, checked before anything else reads them: shapes, types and sizes.
+"""Define the messages that a page may send, and check their shapes, types and sizes.
 
-The messages are pydantic models with limits; nothing runs here. Values that depend on a model (its layers,
-its context, its samplers) are checked by its worker.
+The messages are pydantic models with limits. Every message is checked before any other module reads it.
+Values that depend on a model (its layers, its context, its samplers) are checked by the worker of the model.
 """
 
 from typing import Annotated, Any, Literal
@@ -118,7 +118,7 @@ Touches = Annotated[list[Touch], Field(max_length=LIMITS["touches"])]
 
 
 class BranchOrigin(Message):
-    """The run and step from which a branch starts, and the indices of the run's edits that it drops."""
+    """The run and step from which a branch starts, and the indices of the edits that the branch drops."""
 
     run: _RUN
     step: _Index
@@ -126,7 +126,10 @@ class BranchOrigin(Message):
 
 
 class Run(Message):
-    """A request for a run. Its field `from` is called `origin` here, because `from` is a Python keyword."""
+    """A request for a run.
+
+    The field `from` of the message is called `origin` in this class, because `from` is a Python keyword.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
 
@@ -214,7 +217,7 @@ class StateRun(Message):
 
 
 class View(Message):
-    """The viewer's selection and options; the viewer keeps its value of an option that is None."""
+    """The viewer's selection and options; for an option that is None, the viewer keeps its present value."""
 
     step: _Index | None = None
     layer: _Choice | None = None
@@ -228,7 +231,7 @@ class View(Message):
 
 
 class State(Message):
-    """The state in a page's address: all that another machine with the same models needs to show it."""
+    """The state in a page's address: every value that a machine with the same models needs for the page."""
 
     v: Literal[1]
     runs: Annotated[list[StateRun], Field(min_length=1, max_length=LIMITS["state_runs"])]

@@ -1,7 +1,8 @@
-"""`fs.live(model)`: the live page in a notebook's cell, with models that the notebook has loaded.
+"""Show the live page in a notebook's cell, with models that the notebook has loaded (`fs.live`).
 
-The server and the model run in threads of this process: a run that hangs cannot be ended without ending the
-notebook. Calls of the model in other cells wait while the page uses it, and the page waits for them.
+The server and the models run in threads of the process of the notebook. A run that hangs can therefore be
+ended only by ending the notebook. While the page uses a model, calls of the model in other cells wait; while
+another cell uses the model, the page waits.
 """
 
 import html
@@ -51,17 +52,18 @@ class Live:
 
 
 def live(*models: Any, port: int = 0, height: int = 900) -> Live:
-    """Start the live page with loaded models: type a prompt, watch it being decoded, and edit it.
+    """Start the live page with loaded models, to type a prompt, watch its decoding, and edit the decoding.
 
-    It can be used from this machine alone; from another machine, forward its port.
+    Only this machine can open the page. To open the page from another machine, forward the port.
 
     Args:
-        models (Model): One or more loaded models, which can be asked side by side.
+        models (Model): One or more loaded models; one prompt can be given to several of them.
         port (int): Port of the server; 0 (by default) selects a free port.
         height (int): Height of the frame in pixels; 900 by default.
 
     Returns:
-        An object with `.url` and `.close()`, which shows the page if it is the last line of a cell.
+        An object with the address `url` and the method `close()`. The object shows the page if it is the last
+        line of a cell.
     """
     from ..instrument import Model
 

@@ -1,7 +1,8 @@
-"""Convert a prompt of the page to a Prompt, or to Python code that creates it, without a model or torch.
+"""Convert a prompt message of the page to a Prompt, or to Python code that creates the Prompt.
 
-The embedded pair was trained on one layout of questions (`tasks.world.layout`) and is asked in it; any other
-model is asked with the layout of `Prompt.rag`.
+This module needs neither a model nor torch. The embedded pair was trained on one layout of questions
+(`tasks.world.layout`), and prompts for the pair have this layout. Prompts for any other model have the layout
+of `Prompt.rag`.
 """
 
 from collections.abc import Mapping
@@ -29,7 +30,8 @@ def layout_of(spec: str) -> str:
 def settled(prompt: Mapping[str, Any], layout: str) -> dict[str, Any]:
     """Return the prompt message with "auto" replaced by a layout; plain text loses the field `layout`.
 
-    `layout` is the model's own; a prompt with an instruction or a chat form always becomes "plain".
+    `layout` is the layout of questions of the model. In a prompt with an instruction or a chat form, "auto"
+    always becomes "plain".
     """
     if prompt.get("text") is not None:
         return {key: value for key, value in prompt.items() if key != "layout"}

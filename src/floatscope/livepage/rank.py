@@ -1,8 +1,8 @@
-"""Rank layers and heads by their effect on one token: each is ablated at one step, many per forward.
+"""Rank layers and heads by the effect that ablating each of them at one step has on one token.
 
-The effect is how much the log-probability of the token falls, in nats, when the output of a head (or of
-all heads of a layer) is set to zero at that step alone. Probabilities are the model's own, before
-temperature and guidance, and the mask token has probability 0.
+The effect is the decrease of the log-probability of the token, in nats, when the output of a head (or of all
+heads of a layer) is set to zero at that step alone. One forward computes many ablations. The probabilities
+are those of the model, before temperature and guidance, and the mask token has probability 0.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -34,7 +34,7 @@ def ranked(
     Args:
         model (Model): The model of the run.
         trace (Trace): The run.
-        touches: The run's edits.
+        touches: The edits of the run.
         step: The step whose forward is repeated.
         position: A position of the answer.
         progress: Called with (layers done, layers in all); may raise an exception to end the ranking.
@@ -87,7 +87,7 @@ def ranked(
 def _always_ablated(model: Model, touches: Sequence[Mapping[str, Any]], step: int) -> Heads:
     """Return the (layer, head) pairs that the run's edits ablate at `step`.
 
-    Raise UsageError for an edit of attention that one forward with ablated heads does not reproduce.
+    Raise UsageError if a forward with ablated heads cannot reproduce an edit of attention.
     """
     heads: Heads = []
     for touch in touches:

@@ -1,4 +1,4 @@
-"""Stream a run from its request to its last event, and store it when it is finished."""
+"""Run a request, stream all events of the run, and store the run when it is finished."""
 
 import asyncio
 import json
@@ -24,7 +24,7 @@ from .runs import RunInfo, Runs, without_text
 def wanted_of(message: messages.Run, runs: Runs) -> dict[str, Any]:
     """Return a complete request: a branch takes model, prompt, sampler and edits from its origin.
 
-    An unknown run or step raises KeyError.
+    If the run or the step of the origin is unknown, KeyError is raised.
     """
     request = plain(message)
     if message.origin is None:

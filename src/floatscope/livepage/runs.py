@@ -1,7 +1,7 @@
 """Store finished runs while the server is running, each as a trace in a temporary folder.
 
-Their number and their total size are limited; the oldest runs are removed first, and the page is told. A run
-outlives the worker that computed it.
+The number of runs and their total size are limited. The oldest runs are removed first, and the page is told
+which runs were removed. A run is kept even if the worker that computed it ends.
 """
 
 import shutil

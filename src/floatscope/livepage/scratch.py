@@ -1,7 +1,7 @@
-"""The private temporary folder of a live page, with the traces of its runs and the browser's redirect file.
+"""Create the private temporary folder of a live page, for the traces of runs and the redirect file.
 
-The folder is locked while its process lives. The next start can therefore recognise and remove the folders
-of processes that were killed.
+The folder is locked while the process of the page runs. At the next start, the folders of processes that were
+killed can therefore be recognised and removed.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""`floatscope live`: the page on loopback, with each model in its own process."""
+"""Serve the live page on loopback, with each model in its own process (`floatscope live`)."""
 
 import html
 import os

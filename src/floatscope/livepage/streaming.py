@@ -1,7 +1,7 @@
-"""Record a run, and send an event for each step as soon as it is computed.
+"""Record a run, and send an event for each step as soon as the step is computed.
 
-An event contains the scene of its step, packed by `scenes` in the same way as the scene of a trace. Recording
-itself does not change, and the finished run is an ordinary Trace.
+An event contains the scene of its step, packed by `scenes` in the same way as the scene of a trace. Sending
+events does not change the recording, and the finished run is an ordinary Trace.
 """
 
 import time

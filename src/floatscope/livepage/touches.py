@@ -1,7 +1,8 @@
 """Map edits made on the page to interventions; a branch is a decoding under these interventions.
 
 A branch can therefore be reproduced by a few lines of Python. An edit at step t leaves all earlier steps
-unchanged: a token is set after the forward of step t, and attention is changed from that forward on.
+unchanged. An edit of a token sets the token after the forward of step t. An edit of attention changes the
+forward of step t and all later forwards.
 """
 
 from collections.abc import Mapping, Sequence
@@ -42,7 +43,7 @@ class AppliedEdit:
 def touched(
     model: Model, prompt: Encoded, touches: Sequence[Mapping[str, Any]], length: int
 ) -> list[AppliedEdit]:
-    """Convert every edit to interventions; its positions are counted from the start of the prompt."""
+    """Convert every edit to interventions; positions are counted from the start of the prompt."""
     return [_Reader(model, prompt, length).read(touch) for touch in touches]
 
 
@@ -130,8 +131,8 @@ class _Reader:
     def _keys(self, touch: Mapping[str, Any], step: int) -> list[dict[str, Any]]:
         """Return the parameters of the interventions that mask an edit's positions as keys.
 
-        Positions of the prompt and of the answer need separate interventions, so the list has one or two
-        entries.
+        Positions of the prompt and positions of the answer need separate interventions. The list therefore
+        has one or two entries.
         """
         positions, size = [int(p) for p in touch["positions"]], self.start + self.length
         if max(positions) >= size:

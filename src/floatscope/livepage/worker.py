@@ -1,7 +1,8 @@
-"""The process that holds a model: it receives jobs, runs them one at a time, and sends events.
+"""Run the worker that holds a model: receive jobs, run them one at a time, and send events.
 
-Lines of JSON pass through the pipe in both directions. A run is ended between two steps when it is
-cancelled. Errors are sent with a remedy, and the process goes on; if it dies, `host` starts another.
+Messages are lines of JSON, sent through a pipe in both directions. A job that is cancelled is ended between
+two steps. Errors are sent with a remedy, and the worker then waits for the next job. If the worker dies,
+`host` starts another worker.
 """
 
 import gc
@@ -76,7 +77,7 @@ def work(pipe: Connection, load: Callable[[], Any], layout: str) -> None:
     """Load a model and run jobs on it until the pipe is closed.
 
     Args:
-        pipe (Connection): Jobs arrive and events leave as bytes of JSON.
+        pipe (Connection): The pipe through which jobs are received and events are sent, as bytes of JSON.
         load (callable): A function without arguments that returns the model.
         layout (str): The model's layout of questions: "world" or "plain".
     """

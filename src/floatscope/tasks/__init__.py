@@ -1,8 +1,8 @@
 """Tasks: questions, passages, prompts with named parts, scores, and the synthetic world.
 
-Files become records; conditions change a record's passages; templates turn a record into a prompt;
-`evaluate` asks a model and scores its answers. Names are imported on first use, so that `tasks.world` can
-be used with Python alone.
+Readers turn files into records. Conditions change the passages of a record, and templates turn a record into
+a prompt. `evaluate` asks a model the questions of the records and scores its answers. Each name is imported
+when it is first used, so that `tasks.world` needs no other installed package.
 """
 
 from typing import TYPE_CHECKING

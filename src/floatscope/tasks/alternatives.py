@@ -1,9 +1,9 @@
-"""Gold answers that seem to hold several answers in one text, such as "1984 or 1985".
+"""Find gold answers that seem to contain several alternatives in one text, such as "1984 or 1985".
 
-A score treats such a text as one answer, so that "1984" is wrong. No rule can tell whether a text means two
-answers or one ("Trinidad and Tobago", "AC/DC", "Truth or Dare"). Nothing is therefore split unless the user
-asks for it, but such answers are counted and reported. Split parts are accepted in addition to the whole, so
-that a score can only rise.
+A score treats such a text as a single answer, so that the prediction "1984" counts as wrong. No rule can tell
+whether a text contains several answers or one answer ("Trinidad and Tobago", "AC/DC", "Truth or Dare"). A
+text is therefore split only if the user requests it; otherwise such texts are counted and reported. The parts
+are accepted as right in addition to the whole text, so that splitting can only raise a score.
 """
 
 import re
@@ -32,9 +32,9 @@ def split(record: Record) -> Record:
 
 
 def describe(golds: Mapping[str, Iterable[str]]) -> str:
-    """Return a notice that counts records with a gold answer of several parts; "" if there are none.
+    """Return a notice that counts records with a gold answer of several parts; "" without such records.
 
-    `golds` maps the name of each record to its gold answers. The notice has examples and a remedy.
+    `golds` maps the name of each record to its gold answers. The notice contains examples and a remedy.
     """
     several = {
         name: next(answer for answer in answers if alternatives(answer))

@@ -1,4 +1,4 @@
-"""Write answers to a .csv, .parquet or .jsonl file, one row per answer, and recognise such files.
+"""Write answers to a .csv, .parquet or .jsonl file, one row per answer, and recognise files of answers.
 
 A file is written completely or not at all. A file that Floatscope did not write is never overwritten.
 """
@@ -24,8 +24,8 @@ _FIRST = ["model", "condition", "intervention", "sampler", "template", "id", "qu
 def require_free(path: Path, overwrite: bool) -> None:
     """Raise UsageError unless answers can be written to `path`.
 
-    The ending must be known. An existing file is replaced only with `overwrite`, and only if Floatscope wrote
-    it.
+    The file name must have one of the endings `ENDINGS`. An existing file can be replaced only if `overwrite`
+    is set and if Floatscope wrote the file.
     """
     if path.suffix not in ENDINGS:
         formats = ", ".join(ending.removeprefix(".") for ending in ENDINGS)

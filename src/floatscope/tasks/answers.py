@@ -1,6 +1,6 @@
-"""The answers of a model to all questions under one condition, with means and paired differences.
+"""Ask a model questions under one condition, and compute means and paired differences of the scores.
 
-Questions that could not be asked are listed, never dropped silently.
+Questions that could not be asked are listed in `Answers.left_out`.
 """
 
 from collections.abc import Sequence
@@ -57,17 +57,18 @@ class Answers:
         sampler (str): The sampler with its settings.
         template (str): The template with its settings.
         intervention (str): The intervention with its settings; "" for none.
-        table (pd.DataFrame): A row per question: its `id`, its `cluster` (questions about one paragraph
-            share it, and their mean counts once in an interval), the right `answers`, the `prediction`,
-            the right answer that the prediction contains (`counted`; "" if none), the scores `exact_match`,
-            `contains` and `f1`. Then the `steps` taken, the `masks` offered, `prompt_tokens`, the index of
-            the `gold` passage, and whether the answer was `cut` off by its length (no end token in it; None
-            for a model without one and for a continuation). Long answers also have `rouge_l`, `distinct_4`
-            (share of distinct 4-grams), `grounded` (share of content words that occur in the given text) and
-            `content_tokens`.
-            A score that does not apply is None.
+        table (pd.DataFrame): A row per question. The first columns are the `id`; the `cluster` (questions
+            about one paragraph have the same cluster, and their mean counts once in an interval); the right
+            `answers`; the `prediction`; and the right answer that the prediction contains (`counted`; "" if
+            the prediction contains no right answer). The scores are `exact_match`, `contains` and `f1`.
+            Further columns are the number of `steps`, the number of `masks`, the number of `prompt_tokens`,
+            and the index of the `gold` passage. The column `cut` states whether the answer was cut off by its
+            length, that is, has no end token; it is None for a model without end tokens and for a
+            continuation. Long answers also have the columns `rouge_l`, `distinct_4` (share of distinct
+            4-grams), `grounded` (share of content words that occur in the given text) and `content_tokens`. A
+            score that does not apply is None.
         decodings (list of Decoding): The decoding of each question, in the order of the table.
-        left_out (tuple of InvalidRecord): The questions that could not be asked, with the reason; () by
+        left_out (tuple of InvalidRecord): The questions that could not be asked, each with the reason; () by
             default.
     """
 
@@ -118,7 +119,8 @@ class Answers:
         """Return the mean score of these answers minus that of `other`, paired by question.
 
         Args:
-            other (Answers): The other answers. Only questions that were asked in both count, by their id.
+            other (Answers): The other answers. Only questions that were asked in both evaluations count;
+                questions are matched by their id.
             score (str): Name of the score; "contains" by default.
             level (float): Level of the interval; 0.95 by default.
 
@@ -181,23 +183,23 @@ def evaluate(
 
     Args:
         model (Model): A loaded model.
-        records (sequence of Record): The questions, one or more.
-        sampler (Sampler): How to decode; its `length` is the number of masks, the same for every question.
-            By default the sampler that fits the model.
-        condition (Condition): Changes to the passages; none by default.
-        template (Template): Layout of the prompt; by default that of the world for questions of the world,
-            else `PlainTemplate()`.
-        intervention (Intervention): Active during decoding; None by default.
+        records (sequence of Record): The records with the questions, one or more.
+        sampler (Sampler): The sampler; its `length` is the number of masks, which is the same for every
+            question. By default the sampler that fits the model.
+        condition (Condition): Changes to the passages; by default no changes.
+        template (Template): Layout of the prompt. By default the layout of the synthetic world if all records
+            are from the synthetic world, else `PlainTemplate()`.
+        intervention (Intervention): Intervention that is active during decoding; None by default.
         pool (sequence of Record or Pool): Records from which distractors, noise and conflicts are drawn; by
             default `records`.
-        batch_size (int): Questions decoded together, shortest first; 8 by default. The answers do not depend
-            on it.
-        skip_bad (bool): Leave out questions that cannot be asked (too long, no passages) and list them. By
-            default they raise an error.
+        batch_size (int): Number of questions that are decoded together, shortest prompts first; 8 by default.
+            The answers do not depend on this number.
+        skip_bad (bool): Whether questions that cannot be asked (too long, no passages) are left out and
+            listed. By default such questions raise an error.
         progress (callable): Called with (questions done, questions in all).
         keep (Path or str): A directory that stores each batch of answers. The same call, repeated after an
-            interruption, asks only the remaining questions. If it holds answers to other questions, that is
-            an error.
+            interruption, asks only the remaining questions. If the directory contains answers to other
+            questions, an error is raised.
 
     Returns:
         The answers, with a table of scores.

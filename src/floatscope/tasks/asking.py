@@ -1,7 +1,7 @@
 """Ask a model every question of a task under one condition, and score the answers.
 
-All answers that are compared have the same template, number of masks and decoding budget.
-`Answers` computes means and differences of the scores.
+All questions are asked with the same template, number of masks and decoding budget, so that the answers can
+be compared. `Answers` computes means and differences of the scores.
 """
 
 import math
@@ -32,12 +32,12 @@ from .templates import PlainTemplate, Template, WorldTemplate
 
 
 class NothingToAsk(UsageError):
-    """Raised if all questions were left out, so that none can be asked."""
+    """Raised if every question was left out, so that no question can be asked."""
 
 
 @dataclass(frozen=True, eq=False)
 class Answered:
-    """Scores and a decoding for each question, in order, and the questions that were left out."""
+    """The scores and the decoding of each question, in order, and the questions that were left out."""
 
     sampler: AnySampler
     template: Template
@@ -71,7 +71,8 @@ class EvaluationSetup:
 def ask(setup: EvaluationSetup, records: Sequence[Record]) -> Answered:
     """Decode and score an answer to every record.
 
-    Records that cannot be asked raise UsageError; with `setup.skip_bad` they are left out and listed.
+    A record that cannot be asked raises UsageError. If `setup.skip_bad` is set, such records are left out and
+    listed instead.
     """
     model, keep, batch_size = setup.model, setup.keep, setup.batch_size
     _require_records(model, records)

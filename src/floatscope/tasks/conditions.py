@@ -1,13 +1,14 @@
-"""Conditions: changes to the passages of a question.
+"""Define conditions, which change the passages, the order and the number of masks of a question.
 
-    Condition(passages=5, gold=0)       # five passages, the answer in the first
+    Condition(passages=5, gold=0)       # five passages; the first contains the answer
     Condition(closed_book=True)         # no passages
-    gold_sweep(20, [0, 9, 19])          # lost in the middle (Liu et al. 2307.03172)
+    gold_sweep(20, [0, 9, 19])          # "lost in the middle" (Liu et al. 2307.03172)
 
-A condition is applied to a record and returns a record. Every choice depends only on (seed, record id)
-and on the texts to choose from, not on the order of the records or of the pool. A larger number of
-passages includes the passages of a smaller number. `question_first` and `extra_masks` do not change the
-passages: the template and the sampler read them.
+A condition is applied to a record and returns a record. Every random choice depends only on the seed, on the
+id of the record and on the texts to choose from. The order of the records and of the pool has no effect. The
+passages for a larger number of passages include the passages for a smaller number. `question_first` and
+`extra_masks` do not change the passages: the template reads `question_first`, and the sampler gets the
+`extra_masks`.
 """
 
 from collections.abc import Iterable, Sequence
@@ -25,15 +26,16 @@ class Condition:
     """The form of every question: its passages, their order, and the number of masks for the answer.
 
     Args:
-        passages (int): Number of passages, 1 or more; None (by default) keeps those of the record.
-            Distractors are first the record's own, in their order, then gold passages of other records; none
-            contains an answer.
-        gold (int): Index of the gold passage, from 0. By default its place in the record, or drawn by the
-            seed if `passages` is given.
-        noise (float): Share of the distractors, 0 to 1, that are replaced by passages of other records
-            without a content word of the question; None (by default) for no noise.
+        passages (int): Number of passages, 1 or more; None (by default) keeps the record's passages.
+            Distractors are taken first from the record, in order, and then from the gold passages of other
+            records. No distractor contains a right answer.
+        gold (int): Index of the gold passage, from 0. By default the gold passage keeps its index in the
+            record or, if `passages` is given, the seed draws the index.
+        noise (float): Share of the distractors, 0 to 1, that are replaced by noise: passages of other records
+            that contain no content word of the question. None (by default) replaces no distractors.
         conflicts (int): Number of copies of the gold passage that state another record's answer; 0 by
-            default. The number `passages` includes them; if it is None, they are added.
+            default. The number `passages` includes these copies; if `passages` is None, the copies are added
+            to the record's passages.
         question_first (bool): Put the question before the passages; False by default.
         extra_masks (int): Masks in addition to the sampler's `length`; 0 by default.
         closed_book (bool): Ask without passages; False by default.
@@ -86,7 +88,7 @@ class Condition:
 
     @classmethod
     def parse(cls, text: str) -> "Condition":
-        """Parse a condition, the inverse of `name`.
+        """Parse a condition from text; the inverse of `name`.
 
         Args:
             text (str): Comma-separated settings, such as "passages=5,gold=0" or "closed-book"; "as-is" for no
@@ -119,7 +121,7 @@ class Condition:
                 many records, create the pool once: `Pool(records)`.
 
         Returns:
-            The record with the passages that the condition asks for.
+            The record with the passages that the condition describes.
 
         Raises:
             UsageError: If the record cannot be asked under the condition, or if the pool has too few
@@ -153,8 +155,8 @@ class Condition:
         """Raise an error if the condition cannot apply to a record.
 
         Args:
-            record (Record): The record. A record without the passages that the condition needs raises the
-                error, and so does a summary or continuation to which the condition does not apply.
+            record (Record): The record. An error is raised for a record without the passages that the
+                condition needs, and for a summary or continuation to which the condition does not apply.
         """
         if record.asks is Asks.CONTINUATION:
             if self != Condition(extra_masks=self.extra_masks, seed=self.seed):
@@ -174,7 +176,7 @@ class Condition:
             )
 
     def _as_retrieved(self, record: Record, pool: Pool) -> list[Passage]:
-        """Return passages for a record without a gold one: its own first, then distractors."""
+        """Return passages for a record without gold passage: first its own passages, then distractors."""
         settings = {"gold": self.gold is not None, "noise": self.noise, "conflicts": self.conflicts}
         for field in (name for name, value in settings.items() if value):
             raise UsageError(
@@ -230,7 +232,7 @@ class Condition:
 
 
 def gold_sweep(n_passages: int, positions: Iterable[int], *, seed: int = 0) -> list[Condition]:
-    """Return one condition per position of the gold passage, all else equal.
+    """Return one condition per position of the gold passage; all other settings are equal.
 
     Args:
         n_passages (int): Number of passages.
@@ -243,11 +245,11 @@ def gold_sweep(n_passages: int, positions: Iterable[int], *, seed: int = 0) -> l
 def passage_counts(
     counts: Iterable[int], *, gold: int | None = None, seed: int = 0
 ) -> list[Condition]:
-    """Return one condition per number of passages, all else equal.
+    """Return one condition per number of passages; all other settings are equal.
 
     Args:
-        counts (iterable of int): Numbers of passages; 0 is closed book.
-        gold (int): Index of the gold passage, from 0; drawn by the seed by default.
+        counts (iterable of int): Numbers of passages; 0 asks without passages (closed book).
+        gold (int): Index of the gold passage, from 0; by default the seed draws the index.
         seed (int): Seed of all choices; 0 by default.
     """
     return [
@@ -259,12 +261,12 @@ def passage_counts(
 def noise_sweep(
     n_passages: int, shares: Iterable[float], *, gold: int | None = None, seed: int = 0
 ) -> list[Condition]:
-    """Return one condition per share of noise among the distractors, all else equal.
+    """Return one condition per share of noise among the distractors; all other settings are equal.
 
     Args:
         n_passages (int): Number of passages.
         shares (iterable of float): Shares of the distractors that are noise, 0 to 1.
-        gold (int): Index of the gold passage, from 0; drawn by the seed by default.
+        gold (int): Index of the gold passage, from 0; by default the seed draws the index.
         seed (int): Seed of all choices; 0 by default.
     """
     return [Condition(passages=n_passages, gold=gold, noise=s, seed=seed) for s in shares]

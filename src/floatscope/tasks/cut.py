@@ -1,9 +1,10 @@
-"""Find and count answers that were cut off by their length.
+"""Find and count answers that were cut off because they reached their length.
 
-An answer ends with an end token. An answer without one within its `length` was cut off: its end is unknown,
-and counting it as wrong would measure the length. For a model without end tokens, and for a continuation,
-the property is unknown (None). A long answer that was cut off counts as right if it already contains a right
-answer; it is in doubt (`in_doubt`) if it does not. Nothing is scored here.
+A complete answer ends with an end token. An answer of `length` tokens without an end token was cut off: its
+end is unknown, and counting the answer as wrong would measure the length. For a model without end tokens, and
+for a continuation, it is unknown (None) whether an answer was cut off. A long answer that was cut off counts
+as right if its text already contains a right answer; otherwise the answer is in doubt (`in_doubt`). This
+module computes no scores.
 """
 
 from collections.abc import Collection, Iterable, Sequence

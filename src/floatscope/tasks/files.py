@@ -1,7 +1,7 @@
 """Read a file as a sequence of JSON objects, each with its place in the file.
 
-Handles JSON lines, one JSON array, and SQuAD's nested document. `stream` reads the bytes and `untrusted`
-parses them; the meaning of the fields is left to `schemas`.
+The file can contain JSON lines, one JSON array, or a nested SQuAD document. `stream` reads the bytes of the
+file, `untrusted` parses the bytes, and `schemas` interprets the fields of the objects.
 """
 
 from collections.abc import Iterable, Iterator
@@ -20,7 +20,7 @@ _NAME = 100  # characters of an id that a message may show
 
 @dataclass(frozen=True)
 class Item:
-    """One parsed object with its place in the file, or the reason why it could not be parsed."""
+    """One parsed object with its place in the file, or the reason why the object could not be parsed."""
 
     where: str
     data: Any = None
@@ -116,9 +116,9 @@ def _is_squad(data: Any) -> bool:
 
 
 def _squad(path: Path, document: dict[str, Any]) -> Iterator[Item]:
-    """Yield every question of a SQuAD document with its paragraph; a missing list gives a bad item.
+    """Yield every question of a SQuAD document with its paragraph; a missing list yields a bad item.
 
-    A document that is not SQuAD's is yielded as the only record.
+    A document in another format is yielded as a single record.
     """
     if not _is_squad(document):  # one object in a .json file, over several lines
         yield _item(f"{path}, the one record", document)
@@ -149,9 +149,10 @@ def _squad(path: Path, document: dict[str, Any]) -> Iterator[Item]:
 def _children(
     parent: Any, field: str, parent_place: str, item: Item | None = None
 ) -> Iterator[tuple[Item, str]]:
-    """Yield (item, path) for each object in a list field of `parent`; an error becomes a bad item.
+    """Yield (item, path) for each object in a list field of `parent`; an error yields a bad item.
 
-    If `item`, the parent's own item, is bad, it is yielded again and its children are not read.
+    `item` is the parent's own item. If this item is bad, it is yielded again, and the parent's children are
+    not read.
     """
     if item is not None and item.bad:
         yield item, parent_place

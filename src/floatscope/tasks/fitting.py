@@ -1,7 +1,8 @@
 """Turn records into prompts that fit a model's context; an error names a record that does not fit.
 
-No weights are needed, so a prompt that is too long can be found before the weights are read. The command
-line checks only the longest records at that point; `asking` checks all records before it decodes them.
+The functions need no weights, so that a prompt that is too long can be found before the weights are read. The
+command line checks only the longest records before it loads a model; `asking` checks all records before it
+decodes answers.
 """
 
 from collections.abc import Sequence
@@ -33,7 +34,8 @@ def fitting(
 ) -> tuple[Record, Encoded]:
     """Apply the condition to the record, and return the changed record with its prompt.
 
-    Raise UsageError if prompt, `length` tokens of answer and `added` tokens do not fit into the context.
+    Raise UsageError if the prompt, `length` tokens of answer and `added` tokens do not fit into the model's
+    context.
     """
     changed = condition.apply(record, pool)
     prompt = encode(model, template.prompt(changed, condition))

@@ -1,6 +1,7 @@
-"""Decide, by a hash of its title, whether an encyclopaedia article is held out from training.
+"""Decide whether an encyclopaedia article is held out from training, by a hash of the article's title.
 
-The training of the embedded models leaves these articles out; the long tasks (`long_texts`) use them.
+The training of the embedded models leaves out the articles that are held out; the tasks with long answers
+(`long_texts`) use these articles.
 """
 
 import hashlib

@@ -1,4 +1,4 @@
-"""A record that cannot be used, with the reason and a remedy."""
+"""Describe a record that cannot be used, with the reason and a remedy."""
 
 import reprlib
 from dataclasses import dataclass
@@ -22,10 +22,10 @@ class InvalidRecord:
     """A record that could not be used.
 
     Args:
-        where (str): Where the record is: file and line, or its id.
+        where (str): The place of the record: its file and line, or its id.
         field (str): The field that is wrong; "" for the whole record.
         problem (str): What is wrong.
-        remedy (str): How to correct it.
+        remedy (str): How to correct the record.
     """
 
     where: str
@@ -40,7 +40,7 @@ class InvalidRecord:
         """Return a UsageError with the problem of this record and its remedy.
 
         Args:
-            skippable (bool): Mention `skip_bad` in the remedy; False by default.
+            skippable (bool): Whether the remedy mentions `skip_bad`; False by default.
         """
         hint = " Or leave such records out with skip_bad (--skip-bad)." if skippable else ""
         return UsageError(str(self), f"{self.remedy}{hint}")

@@ -1,8 +1,8 @@
 """Store answers batch by batch in a run directory, so that an interruption loses at most one batch.
 
-The directory, its lock, its shards and their checksums come from `engine`. The engine's driver is not used,
-because the model is already loaded and determines which questions form a batch. Decodings are stored, and
-scores are computed from them.
+`engine` provides the directory, its lock, its shards and their checksums. The driver of the engine is not
+used, because the model is already loaded and determines which questions form a batch. Only decodings are
+stored; scores are computed from the stored decodings.
 """
 
 import hashlib
@@ -33,7 +33,7 @@ _VERSIONS = ("floatscope", "torch", "transformers")
 
 @dataclass(frozen=True)
 class AnswerStore:
-    """A locked directory of answers. `part` names the setting whose batches are read and written."""
+    """A locked directory of answers; `part` names the setting whose batches are read and written."""
 
     run: Run
     question: str
@@ -58,9 +58,10 @@ class AnswerStore:
         prompts: Sequence[Encoded],
         decode: Callable[[], list[Decoding]],
     ) -> list[Decoding]:
-        """Return the stored decodings of a batch, or decode and store them if none are intact.
+        """Return a batch's stored decodings; if no intact decodings are stored, decode and store the batch.
 
-        Stored answers to another request raise RunError, or are replaced if `replace` is set.
+        If the stored decodings answer another request, RunError is raised; if `replace` is set, the stored
+        decodings are replaced instead.
         """
         shard = f"{self.part}-{number:05d}"
         tokens = [[prompt.ids, prompt.regions, prompt.gold] for prompt in prompts]
@@ -121,8 +122,8 @@ def open_answers(
 ) -> Iterator[AnswerStore]:
     """Lock a directory for the answers to a request, and yield its store.
 
-    A directory with answers to another request is an error; with `overwrite`, it is moved aside. Stored
-    answers to this request are used if `resume` is set.
+    If the directory contains answers to another request, an error is raised, or the directory is moved aside
+    if `overwrite` is set. Stored answers to the same request are used if `resume` is set.
     """
     run, plan = Run(directory), Plan(request or {}, _ASKER, ())
     start_over = overwrite and not (resume and _asks(run, plan))

@@ -1,14 +1,15 @@
-"""Tasks with long answers, by name: "long:continuation", "long:summary", "long:answer".
+"""Create the records of tasks with long answers: "long:continuation", "long:summary", "long:answer".
 
-- continuation: running text of books and encyclopaedia articles, which the model continues after about 60
-  words; the gold text is the original continuation
-- summary: the opening of an article, to be summarised in two or three sentences; the gold text is its first
-  two sentences, which state the main facts of an encyclopaedia article. No summary was written by hand
-- answer: a paragraph and a question, to be answered in full sentences; gold is a short answer, which the
-  model's answer must contain
+- continuation: the model continues a text of a book or encyclopaedia article after about 60 words; the gold
+  text is the original continuation
+- summary: the model summarises the opening of an article in two or three sentences; the gold text is the
+  first two sentences of the opening, which state the main facts of the article. No summary was written by
+  hand
+- answer: the model reads a paragraph and answers a question in full sentences; the gold answer is short, and
+  the model's answer must contain the gold answer
 
-The texts are shipped (`long_texts`, `prose`). `seed` draws their order, and n records are the first n in
-that order.
+The texts are part of the package (`long_texts`, `prose`). `seed` determines the order of the records, and n
+records are the first n records in that order.
 """
 
 from collections.abc import Callable, Iterator
@@ -30,11 +31,11 @@ def long_records(name: str, n: int | None = None, seed: int = 0) -> tuple[Record
 
     Args:
         name (str): "long:continuation", "long:summary" or "long:answer".
-        n (int): Number of records; all by default.
-        seed (int): Seed of their order; 0 by default.
+        n (int): Number of records; None (by default) returns all records.
+        seed (int): Seed of the order of the records; 0 by default.
 
     Returns:
-        The records; a smaller `n` gives the first records of a larger one.
+        The records. The records for a smaller `n` are the first records for a larger `n`.
     """
     make = _TASKS.get(name.removeprefix(LONG))
     if make is None or not name.startswith(LONG):

@@ -1,7 +1,7 @@
-"""Describe long answers: similarity to a reference text, repetition, and the source of their words.
+"""Describe long answers: similarity to a reference text, repetition, and words from the given text.
 
-Unlike `scores`, this module does not measure whether an answer is right. All values are shares from 0 to 1,
-or NaN where a score does not apply. Words are lower-case Unicode words without punctuation.
+Unlike `scores`, this module does not measure whether an answer is right. Every score is a number from 0 to 1,
+or NaN if the score does not apply. Texts are compared as lower-case Unicode words without punctuation.
 """
 
 import re
@@ -16,9 +16,9 @@ LONG_SCORES = ("rouge_l", "distinct_4", "grounded")
 
 
 def rouge_l(prediction: str, references: Sequence[str]) -> float:
-    """Return ROUGE-L (Lin 2004): F1 of the longest common subsequence of words, for the best reference.
+    """Return ROUGE-L (Lin 2004): F1 of the longest common subsequence of words; the best reference counts.
 
-    On English text the value equals `rougeL` of the package rouge-score, without stemming.
+    On English text the value equals the `rougeL` of the package rouge-score, without stemming.
     """
     if isinstance(references, str) or not references or not all(map(words, references)):
         raise UsageError(

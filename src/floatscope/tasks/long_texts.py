@@ -1,8 +1,9 @@
-"""Encyclopaedia texts for long answers: openings of articles, and paragraphs with questions.
+"""Read encyclopaedia texts for tasks with long answers: openings of articles, and paragraphs.
 
-LONG.md, next to the files, lists all articles and the licence. The twin's training leaves these articles out
-(`held_out`). The paragraphs are XQuAD's (1910.11856), after SQuAD (1606.05250). `long_questions` turns the
-texts into records; `prose` has passages of books.
+The file LONG.md in this folder lists all articles and the licence. The training text of the twin does not
+contain these articles (`held_out`). The paragraphs and the questions about them are from XQuAD (1910.11856),
+which is based on SQuAD (1606.05250). `long_questions` turns the texts into records. `prose` reads passages of
+books.
 """
 
 import gzip

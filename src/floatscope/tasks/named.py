@@ -1,9 +1,9 @@
-"""Tasks that need no file, by name: the levels of the synthetic world, and the tasks with long answers.
+"""Return the records of tasks that need no file: levels of the synthetic world, tasks with long answers.
 
     world:nine    known:nine    long:continuation
 
-`data` of a run or of `floatscope evaluate` is such a name or a file. This module also tells which kind of
-text a task asks for, before any of its records is read.
+The `data` of a run or of `floatscope evaluate` is the name of such a task or the path of a file. This module
+also returns the kind of text that a task asks for, before any record of the task is read.
 """
 
 from ..untrusted import exists
@@ -19,8 +19,8 @@ def is_named(data: str) -> bool:
     """Return whether `data` is the name of a task, and not of an existing file.
 
     Args:
-        data (str): Such as "world:nine", "known:nine" or "long:answer". An existing file of that name takes
-            precedence.
+        data (str): A name, such as "world:nine", "known:nine" or "long:answer", or a path. If a file has this
+            name, `data` is the path of the file.
     """
     return data.startswith((WORLD, KNOWN, LONG)) and not exists(data)
 
@@ -30,8 +30,9 @@ def named_records(data: str, n: int | None, seed: int = 0) -> tuple[Record, ...]
 
     Args:
         data (str): The name, such as "world:nine", "known:nine" or "long:answer".
-        n (int): Number of records. None: all of a long task, 200 of the world.
-        seed (int): Seed of the questions or of their order; 0 by default.
+        n (int): Number of records. None returns all records of a task with long answers, or 200 records of
+            the synthetic world.
+        seed (int): Seed that draws the questions, or the order of the records; 0 by default.
 
     Example:
         `fs.tasks.named_records("world:nine", 20)`

@@ -1,7 +1,8 @@
-"""Passages of natural text for the world's setting `noise`, if the user gives none.
+"""Passages of natural text for noise in the synthetic world, used if the user gives no such passages.
 
-Plain facts, written for this purpose. They are about as long as the first sentences of articles that the
-embedded pair saw as noise, and none is about anyone in the world.
+Each passage is a plain fact, written for this purpose. A passage is about as long as the first sentences of
+the articles that the embedded pair read as noise in training. No passage is about a person of the synthetic
+world.
 """
 
 NOISE = (

@@ -1,7 +1,7 @@
-"""Draw passages and answers of other records, in an order that a hash of their texts determines.
+"""Draw passages and answers of other records, in an order that a hash of the texts determines.
 
-Candidates are ranked by a hash of (key, text). The ranking is as good as a random shuffle and does not depend
-on the order of the pool, and a larger draw contains a smaller one.
+Texts are sorted by a hash of (key, text). This order is as good as a random shuffle, and does not depend on
+the order of the pool. A larger draw contains every smaller draw with the same key.
 """
 
 import hashlib
@@ -33,8 +33,8 @@ class Pool:
     """Passages and answers of many records, to draw from.
 
     Args:
-        records (sequence of Record): Each contributes its gold passage, or all passages if none is marked as
-            gold.
+        records (sequence of Record): The records. Each record contributes its gold passage, or all its
+            passages if no passage is marked as gold.
     """
 
     def __init__(self, records: Sequence[Record]) -> None:
@@ -52,11 +52,11 @@ class Pool:
 
     @staticmethod
     def may_distract(passage: Passage, record: Record) -> bool:
-        """Return whether neither text nor title of a passage contains a right answer, after normalisation.
+        """Return whether a passage contains no right answer in its text or title, after normalisation.
 
         Args:
             passage (Passage): The passage.
-            record (Record): The record whose answers are looked for.
+            record (Record): The record with the right answers.
         """
         texts = (passage.text, passage.title)
         return not any(contains(text, record.answers) for text in texts)
@@ -73,7 +73,7 @@ class Pool:
             excluded (sequence of Passage): Passages that must not be drawn again; () by default.
 
         Raises:
-            UsageError: If the pool has fewer such passages.
+            UsageError: If the pool has fewer than `count` such passages.
         """
         return self._draw(
             record, count, f"distractors {seed}", excluded, "no answer", lambda p: True
@@ -82,7 +82,7 @@ class Pool:
     def irrelevant(
         self, record: Record, count: int, seed: int, excluded: Sequence[Passage] = ()
     ) -> list[Passage]:
-        """Draw passages of other records with neither an answer nor a content word of the question.
+        """Draw passages of other records that contain no right answer and no content word of the question.
 
         Args:
             record (Record): The record.
@@ -91,7 +91,7 @@ class Pool:
             excluded (sequence of Passage): Passages that must not be drawn again; () by default.
 
         Raises:
-            UsageError: If the pool has fewer such passages.
+            UsageError: If the pool has fewer than `count` such passages.
         """
         question_words = content_words(record.question)
         criterion = "neither an answer nor a content word of the question"
@@ -125,9 +125,9 @@ class Pool:
         return drawn
 
     def wrong_answers(self, record: Record, seed: int) -> Iterator[str]:
-        """Yield wrong answers from other records, most similar in form first.
+        """Yield wrong answers from other records; the answers most similar in form come first.
 
-        Answers that contain a right answer, or are contained in one, are skipped.
+        An answer is skipped if it contains a right answer or if a right answer contains it.
 
         Args:
             record (Record): The record.

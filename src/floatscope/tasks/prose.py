@@ -1,8 +1,9 @@
-"""Running English prose: passages of public-domain books, each by a different author.
+"""Read passages of English prose from public-domain books, each by a different author.
 
-Prose is a second domain besides questions. Passages are independent examples: no two share a sentence. None
-of the books is in the embedded pair's training text, though similar ones are; PROSE.md, next to the file,
-lists all authors and titles. `noise` has single sentences for the world's setting `noise`.
+Prose is a second domain of text, in addition to questions. The passages are independent examples: no two
+passages share a sentence. The training text of the embedded pair contains none of these books, but it
+contains similar books. The file PROSE.md in this folder lists all authors and titles. `noise` contains single
+sentences for noise in the synthetic world.
 """
 
 import gzip
@@ -26,8 +27,8 @@ def sentences() -> tuple[tuple[str, ...], ...]:
 def prose(index: int, length: int) -> str:
     """Return as many complete words of passage `index` as fit into `length` characters.
 
-    Cutting at sentences would not make two domains of equal length, because sentences differ too much in
-    length.
+    The text is cut after a word and not after a sentence, because sentences differ too much in length: the
+    texts of two domains would not have equal lengths.
     """
     if not 0 <= index < PASSAGES:
         raise UsageError(

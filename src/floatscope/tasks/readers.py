@@ -3,8 +3,9 @@
     found = read_records("nq.jsonl.gz", limit=50, skip_bad=True)
     found.records, found.bad
 
-The schema is recognised from the fields. Every record is validated; an error names the file, the line, the
-field and a remedy. With `skip_bad` errors are collected instead of raised.
+The schema of a file is recognised from the fields of its records. Every record is validated; an error names
+the file, the line, the field and a remedy. If `skip_bad` is set, the invalid records are collected, and no
+error is raised for them.
 """
 
 from collections import Counter
@@ -37,10 +38,10 @@ class Records:
 
     Args:
         records (tuple of Record): The records, in the order of the file.
-        bad (tuple of InvalidRecord): The records that could not be read; () by default.
+        bad (tuple of InvalidRecord): The records that could not be read, each with the reason; () by default.
         schema (str): Title of the schema that was recognised.
-        alternatives (str): A notice of gold answers that seem to hold several answers in one text and were
-            not split; "" if there are none.
+        alternatives (str): A notice of gold answers that seem to contain several alternatives in one text and
+            were not split; "" if there are no such answers.
     """
 
     records: tuple[Record, ...]
@@ -56,21 +57,22 @@ def read_records(
     skip_bad: bool = False,
     split_alternatives: bool = False,
 ) -> Records:
-    """Read the records of a JSONL or JSON file, gzipped or not.
+    """Read the records of a JSONL or JSON file, which may be compressed with gzip.
 
     Args:
         path (str or Path): The file.
-        limit (int): Stop after this many good records; None (by default) reads all.
-        skip_bad (bool): Collect records that cannot be read instead of raising an error; False by default.
-        split_alternatives (bool): Accept each part of a gold answer like "1984 or 1985" as right too; False
-            by default.
+        limit (int): Number of valid records after which reading stops; None (by default) reads all records.
+        skip_bad (bool): Whether records that cannot be read are collected. By default such a record raises an
+            error.
+        split_alternatives (bool): Whether each part of a gold answer such as "1984 or 1985" is also accepted
+            as right; False by default.
 
     Returns:
         The records, the records that could not be read, and the schema.
 
     Raises:
-        UsageError: If the file is missing, empty or of an unknown schema, if none of its records can be read,
-            or, without `skip_bad`, if one of them cannot.
+        UsageError: If the file is missing or empty or has an unknown schema, if none of its records can be
+            read, or if a record cannot be read and `skip_bad` is False.
     """
     path = Path(path)
     if limit is not None and limit < 1:
@@ -122,7 +124,7 @@ def _sample(objects: Iterator[Item]) -> list[Item]:
 
 
 def _recognise(path: Path, sample: list[Item]) -> type[Schema]:
-    """Return the schema that most objects of the sample match; raise UsageError if none matches."""
+    """Return the schema that most objects of the sample match; raise UsageError if no schema matches."""
     if any(item.squad for item in sample):
         return Squad
     objects = [item.data for item in sample if isinstance(item.data, dict)]

@@ -1,7 +1,7 @@
-"""A record: one question, its right answers and its passages.
+"""Define a record: one question with its right answers and its passages.
 
-Every reader returns records and every condition turns a record into a record, so later code does not
-depend on the format of a data set. This module reads no file and writes no prompt.
+Every reader returns records, and every condition turns a record into a record. The code that uses records
+therefore does not depend on the format of a data set. This module reads no file and writes no prompt.
 """
 
 import hashlib
@@ -55,8 +55,8 @@ class Passage:
         text (str): The text; it must not be blank.
         title (str): The title; "" by default.
         gold (bool): Whether the passage contains the answer; False by default.
-        needed (bool): Whether the answer depends on the passage, as on the first of a two-hop question; False
-            by default.
+        needed (bool): Whether the answer depends on the passage, as it depends on the first passage of a
+            two-hop question; False by default.
     """
 
     text: str
@@ -82,13 +82,14 @@ class Record:
         id (str): Name of the record, unique in its data set.
         question (str): The question; for a continuation, the text to continue.
         answers (tuple of str): One or more alternative right answers. For a summary or a continuation, the
-            texts with which the answer is compared.
+            reference texts with which the model's text is compared.
         passages (tuple of Passage): The passages, in order; () by default.
-        where (str): File and line, for messages; "" by default.
-        known (bool): Whether the embedded pair saw the facts in training; None (by default) if unknown.
+        where (str): File and line of the record, for error messages; "" by default.
+        known (bool): Whether the embedded pair saw the facts in training; None (by default) if this is
+            unknown.
         asks (Asks): The kind of text that the record asks for; `Asks.WORDS` by default.
-        cluster (str): Records with the same cluster (questions about one paragraph or one person) are not
-            independent examples. A record with "" (the default) is a cluster of its own.
+        cluster (str): Name of a group of records that are not independent examples, such as questions about
+            one paragraph or one person. A record with "" (the default) forms a group of its own.
     """
 
     id: str
@@ -133,7 +134,7 @@ class Record:
 
 
 def gold_text(passages: Sequence[Passage]) -> str:
-    """Return a hash of the gold passages' text, for `Record.cluster`; "" if none is marked as gold."""
+    """Return a hash of the gold passages' text, for `Record.cluster`; "" if no passage is marked as gold."""
     text = "\0".join(passage.text for passage in passages if passage.gold)
     return hashlib.blake2b(text.encode(), digest_size=8).hexdigest() if text else ""
 

@@ -1,7 +1,7 @@
-"""Compare samplers on one task: their accuracy, their number of steps, their decoding order.
+"""Compare samplers on one task by accuracy, number of steps and decoding order.
 
-All samplers get the same model, questions and number of masks. Only the order in which positions are
-revealed differs; the order is reported next to the accuracy.
+All samplers get the same model, questions and number of masks. The samplers differ only in the order in which
+they reveal positions; this order is reported next to the accuracy.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,7 +25,7 @@ _ORDER = ("left_to_right", "boundary", "ends_first", "trivial", "end_or_trivial"
 
 @dataclass(frozen=True, eq=False)
 class SamplersCompared:
-    """Answers and decoding orders by sampler.
+    """The answers and the decoding order of each sampler.
 
     Args:
         answers (dict of str to Answers): The answers, by the sampler's name.
@@ -75,12 +75,12 @@ def compare_samplers(
     Args:
         model (Model): A loaded model.
         records (sequence of Record): The questions.
-        samplers (mapping of str to Sampler): The samplers by name; by default all of them, without early
-            stop, because an order is only defined if every position is revealed.
+        samplers (mapping of str to Sampler): The samplers by name. By default all samplers, without early
+            stop, because an order is defined only if every position is revealed.
         length (int): Number of masks for the default samplers; 32 by default.
-        steps (int): Number of steps for the default samplers; by default as many as masks.
-        frequencies (str or Path): A .npy file with the share of each token id in a corpus, for the
-            position-calibrated sampler and the share of trivial tokens; None by default.
+        steps (int): Number of steps for the default samplers; by default one step per mask.
+        frequencies (str or Path): A .npy file with the share of each token id in a corpus. The
+            position-calibrated sampler and the share of trivial tokens use the file; None by default.
         progress (callable): Called with (questions done, questions in all), over all samplers.
         **options: Options of `evaluate`: condition, template, intervention, batch_size, skip_bad.
 

@@ -1,8 +1,8 @@
-"""Schemas of record files, as pydantic models that turn into records.
+"""Define the schemas of record files as pydantic models, and convert their objects to records.
 
-There is one class per schema: its fields define the schema, and `parts` converts them to a question, answers
-and passages. Types are strict (a number is not a string), and texts must not be blank. `readers` reads files
-and reports where an error is.
+There is one class per schema. The fields of the class define the schema, and its method `parts` returns the
+question, the answers and the passages. Types are strict: a number is not accepted as a string. Texts must not
+be blank. `readers` reads files and reports the place of an error.
 """
 
 import hashlib
@@ -48,7 +48,7 @@ Answers = Annotated[list[Text], AfterValidator(_not_none)]
 
 
 class Schema(BaseModel):
-    """Base class of the schemas. An object matches a schema if it has all fields of one set in `marks`."""
+    """Base class of the schemas. An object matches a schema if it has all fields of a set in `marks`."""
 
     model_config = ConfigDict(strict=True, extra="ignore", populate_by_name=True)
     title: ClassVar[str] = ""
@@ -71,7 +71,7 @@ class Schema(BaseModel):
         raise TypeError(f"{type(self).__name__} must define parts")
 
     def record(self, id: str, where: str) -> Record:
-        """Convert to a Record; `id` is its name if the file gives none."""
+        """Convert to a Record; `id` is the name of the record if the file gives no name."""
         question, answers, passages = self.parts()
         aliases = tuple(dict.fromkeys(answers))
         name = id if self.id is None else str(self.id)
@@ -90,7 +90,8 @@ class _Ctx(BaseModel):
 class Ctxs(Schema):
     """Data files of Lost in the Middle (Liu et al. 2307.03172) and of DPR.
 
-    Gold is the passage with `isgold`; if no passage has that field, the first with `hasanswer`.
+    Passages whose `isgold` is true are gold. If no passage has the field `isgold`, the first passage whose
+    `hasanswer` is true is gold.
     """
 
     title = "lost-in-the-middle, DPR"
@@ -111,7 +112,10 @@ class Ctxs(Schema):
 
 
 class GoldApart(Schema):
-    """Gold passage and distractors in separate fields; a hash of the question places the gold passage."""
+    """Records with the gold passage and the distractors in separate fields.
+
+    A hash of the question determines the index of the gold passage.
+    """
 
     title = "gold and distractors apart"
     layout = "{question, answers, gold: {title, text}, distractors: [{title, text}]}"
@@ -156,7 +160,7 @@ class Segments(Schema):
 
 
 class HaluEval(Schema):
-    """HaluEval's question answering (2305.11747): `knowledge` is the only passage, and is gold."""
+    """HaluEval's question answering (2305.11747): the only passage is `knowledge`, which is gold."""
 
     title = "HaluEval"
     layout = "{knowledge, question, right_answer, hallucinated_answer}"
@@ -219,9 +223,9 @@ class Plain(Schema):
 
 
 class Squad(Schema):
-    """One question of a SQuAD file (1606.05250) with its paragraph; `files` splits the document.
+    """One question of a SQuAD file (1606.05250) with its paragraph; `files` splits the SQuAD document.
 
-    Titles in SQuAD are spelled as in addresses ("Super_Bowl_50"); they are converted to normal text.
+    Titles in SQuAD are spelled as in web addresses ("Super_Bowl_50"), and are converted to normal text.
     """
 
     title = "SQuAD"

@@ -1,14 +1,16 @@
-"""Score an answer: exact match, contained answer and token F1, each for the best of the right answers.
+"""Score an answer by exact match, contained answer and token F1; the best match of a right answer counts.
 
 Normalisation and F1 are those of SQuAD's official script (`evaluate-v1.1.py`, Rajpurkar et al. 2016,
-https://worksheets.codalab.org/rest/bundles/0xbcd57bee090b421c982906709c8c27e1/contents/blob/): lower case,
-no ASCII punctuation, no English articles, single spaces.
+https://worksheets.codalab.org/rest/bundles/0xbcd57bee090b421c982906709c8c27e1/contents/blob/): lower case, no
+ASCII punctuation, no English articles, single spaces.
 
-There is one difference. If normalisation leaves nothing of an answer ("A", "The The", "?"), the official
-script accepts every prediction that normalisation also empties; here such an answer keeps its articles, or
-else its punctuation.
+The scores differ from the official script in one case. If normalisation leaves no text of an answer ("A",
+"The The", "?"), the official script accepts every prediction of which normalisation leaves no text. Here the
+articles of such an answer are kept, or, if the answer has only punctuation, its punctuation.
+
 Unicode is compared as written, as in the official script: "é" as one code point differs from "e" with a
-combining accent. Words are separated by spaces, so for Chinese or Thai only `exact_match` is meaningful.
+combining accent. Words are separated by spaces. For languages without spaces between words, such as Chinese
+and Thai, only `exact_match` is meaningful.
 """
 
 import re
@@ -33,7 +35,7 @@ def exact_match(prediction: str, answers: Sequence[str]) -> float:
     """Return 1 if the normalised prediction equals one of the normalised answers, else 0.
 
     Args:
-        prediction (str): What the model answered.
+        prediction (str): The model's answer.
         answers (sequence of str): The right answers, one or more.
     """
     return _best(lambda predicted, right: float(predicted == right), prediction, answers)
@@ -43,7 +45,7 @@ def contains(prediction: str, answers: Sequence[str]) -> float:
     """Return 1 if the prediction contains the words of an answer, in order and without a gap, else 0.
 
     Args:
-        prediction (str): What the model answered.
+        prediction (str): The model's answer.
         answers (sequence of str): The right answers, one or more.
     """
     return _best(
@@ -60,8 +62,8 @@ def f1(prediction: str, answers: Sequence[str]) -> float:
     """Return token F1, the harmonic mean of precision and recall of the prediction's words.
 
     Args:
-        prediction (str): What the model answered.
-        answers (sequence of str): The right answers, one or more; the best counts.
+        prediction (str): The model's answer.
+        answers (sequence of str): The right answers, one or more; the highest F1 counts.
     """
     return _best(_f1, prediction, answers)
 
@@ -70,11 +72,11 @@ def score(prediction: str, answers: Sequence[str]) -> dict[str, float]:
     """Return exact match, contained answer and token F1, by name.
 
     Args:
-        prediction (str): What the model answered.
+        prediction (str): The model's answer.
         answers (sequence of str): The right answers, one or more.
 
     Returns:
-        {"exact_match": …, "contains": …, "f1": …}, each 0 to 1.
+        {"exact_match": …, "contains": …, "f1": …}, each score from 0 to 1.
     """
     return {
         "exact_match": exact_match(prediction, answers),

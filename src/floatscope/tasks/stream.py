@@ -1,7 +1,7 @@
-"""Read a file, unpacked on the fly: memory grows with the longest record, not with the file's claimed size.
+"""Read a file and decompress it piece by piece, so that memory grows only with the longest record.
 
-The limits are far above any data set of text. They protect against broken or malicious files: a line without
-an end, or a small gzip file that unpacks to more than the machine's memory.
+The limits are far above the sizes in any data set of text. The limits protect against broken or malicious
+files: a line without an end, or a small gzip file that unpacks to more than the memory of the machine.
 """
 
 import gzip
@@ -98,9 +98,10 @@ def _unmarked(path: Path, file: _Readable, packed: int | None) -> Source:
 
 
 def lines(source: Source, first: int = RECORD) -> Iterator[tuple[int, bytes | None]]:
-    """Yield (number, line) for each line that is not blank; None for a line that is too long.
+    """Yield (number, line) for each line that is not blank; `line` is None if the line is too long.
 
-    Numbers count all lines from 1. The first line yielded may have up to `first` bytes, later lines RECORD.
+    Lines are numbered from 1, and blank lines count. The first line that is yielded may have up to `first`
+    bytes; every later line may have up to `RECORD` bytes.
     """
     number, limit = 0, first
     while line := source.readline(limit + 1):

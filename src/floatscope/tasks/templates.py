@@ -1,6 +1,6 @@
-"""Templates: turn a record under a condition into a prompt with named parts.
+"""Define templates, which turn a record under a condition into a prompt with named parts.
 
-One template serves every model of a comparison, and a closed-book prompt has no trace of the layout for
+All models of a comparison use the same template. A closed-book prompt contains no text of the layout for
 passages. A template only writes text: it neither chooses passages nor uses a tokenizer.
 """
 
@@ -32,8 +32,8 @@ class Template:
             condition (Condition): The condition; by default closed book if the record has no passages.
 
         Returns:
-            A prompt with the regions "instruction", "passage 1" and so on, "question"; all other text is
-                "template".
+            A prompt with the regions "instruction", "passage 1" (and so on for each passage) and "question".
+            All other text is in the region "template".
         """
         without = not record.passages and record.asks is not Asks.CONTINUATION
         condition = condition or Condition(closed_book=without)
@@ -52,11 +52,11 @@ class PlainTemplate(Template):
 
     Args:
         instruction (str): The instruction before the passages. By default an instruction that fits the kind
-            of text that the record asks for, the same with and without passages.
-        closed_instruction (str): The instruction of a prompt without passages; by default as for
-            `instruction`.
-        chat (bool): Whether the prompt is wrapped in the model's chat template. By default it is if the
-            model has one; a continuation is not.
+            of text that the record asks for; this default is the same with and without passages.
+        closed_instruction (str): The instruction of a prompt without passages. The default is the same as the
+            default of `instruction`.
+        chat (bool): Whether the prompt is wrapped in the model's chat template. By default the prompt is
+            wrapped if the model has a chat template; a continuation is not wrapped.
     """
 
     instruction: str | None = None

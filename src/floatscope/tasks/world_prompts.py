@@ -1,7 +1,7 @@
 """Turn an example of the synthetic world into a prompt with named parts.
 
-The text has the world's layout, on which the embedded pair was trained. Passages are named as everywhere in
-the package: "passage 1" is the passage labelled [1].
+The text has the layout on which the embedded pair was trained (`world.layout`). Passages are named as in the
+rest of the package: "passage 1" is the passage with the label [1].
 """
 
 from ..sequences.prompt import Part, Prompt
@@ -10,7 +10,7 @@ from .world import Example
 
 
 def prompt_of(example: Example) -> Prompt:
-    """Turn an example into a prompt; its gold passage is the prompt's `gold`.
+    """Turn an example into a prompt; the prompt's field `gold` names the gold passage of the example.
 
     Args:
         example (Example): An example of the synthetic world.

@@ -1,7 +1,7 @@
-"""Questions of the synthetic world as records, by the name of a level: "world:nine".
+"""Create records with questions of the synthetic world, by the name of a level, such as "world:nine".
 
-A mixture ("world:mixed") asks about known and unseen people at several levels, so that a model answers some
-of the questions, but not all, both without and with passages.
+A mixture ("world:mixed") asks about known and unseen people at several levels. A model therefore answers a
+part of the questions, but not all of them, both without and with passages.
 """
 
 import random
@@ -19,7 +19,7 @@ MOST = 20_000  # questions per call; 5,000 take about a second
 
 @dataclass(frozen=True)
 class Part:
-    """One part of a mixture: a number of questions at a level, about known or unseen people."""
+    """One part of a mixture: a number of questions at a level, about known people or unseen people."""
 
     questions: int
     level: str
@@ -53,11 +53,11 @@ def world_records(
     The world is always the one on which the embedded pair was trained.
 
     Args:
-        name (str): The level, such as "world:nine"; "world:mixed" asks about known and unseen people, and
-            each record states which (`known`).
+        name (str): The level, such as "world:nine". "world:mixed" asks about known and unseen people, and the
+            field `known` of each record states whether the person is known.
         n (int): Number of questions, 1 to 20,000.
         seed (int): Seed that draws the questions; 0 by default.
-        known (bool): Ask about people that the pair knows from training; False by default.
+        known (bool): Whether to ask about people that the pair knows from training; False by default.
         noise (sequence of str): Texts for passages of noise; by default a few texts of the package.
     """
     level = name.removeprefix(WORLD)
@@ -85,9 +85,9 @@ def world_records(
 def _mixed(mixture: Sequence[Part], n: int, seed: int, noise: Sequence[str]) -> tuple[Record, ...]:
     """Return n questions of a mixture: the seed draws the order of parts, not the order within a part.
 
-    Parts are drawn in rounds, each with the number of questions that every part states. The shares are
-    therefore exact in each round, and a larger number of questions begins with the questions of a smaller
-    number.
+    Parts are drawn in rounds; each round contains the number of questions that every part states. The shares
+    of the parts are therefore exact in each complete round, and the questions for a larger n begin with the
+    questions for a smaller n.
     """
     rng = random.Random(f"mixture {seed}")
     one_round = [part for part in mixture for _ in range(part.questions)]

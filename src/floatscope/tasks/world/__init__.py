@@ -1,11 +1,11 @@
-"""The synthetic world: questions over passages in which every fact and its place in the text is known.
+"""The synthetic world: generated questions and passages, with the place of every fact in the text.
 
     world = World(seed=0)
     world.examples(LEVELS["nine"], n=100, seed=1)              # unseen people, with passages
     [e.closed_book() for e in world.examples(LEVELS["one"], 100, known=True)]
 
-It is pure Python and deterministic. It has no tokenizer and no scores, and imports nothing from the rest
-of the package, because training uses only this folder.
+The generator is deterministic and needs only Python's standard library. It contains no tokenizer and no
+scores. It imports no module of the rest of the package, so that training code can use this folder alone.
 """
 
 from .generate import Entity

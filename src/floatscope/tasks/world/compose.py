@@ -1,8 +1,8 @@
-"""Compose the passages of a context, and choose the questions that they answer.
+"""Compose the passages of a context, and choose the questions that these passages answer.
 
-The passage about the subject (and, for two hops, the passage it leads to) comes first, then rumours,
-confusable and other distractors, and noise. All are shuffled, and the gold passage is put where the level
-requires it.
+First come the passages that the first question needs, beginning with the gold passage. Then come pairs of
+passages like those (rivals), rumours, other distractors, and noise. All passages are then shuffled, and the
+gold passage is moved to the index that the level requires.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ BY_NAME: dict[tuple[Kind, str], Attribute] = {
 
 
 class _Builder:
-    """A collector of the passages of a context, and of the entities that its questions are about."""
+    """A collector of the passages of a context, and of the entities in its two-hop questions."""
 
     def __init__(self, people: Sequence[Entity], level: Level, draw: Draw) -> None:
         self.people, self.level, self.draw, self.about_known = people, level, draw, bool(people)
@@ -69,7 +69,7 @@ class _Builder:
 def compose(people: Sequence[Entity], level: Level, draw: Draw, *, noise: Sequence[str]) -> Context:
     """Compose the passages and questions of a context.
 
-    `people` are the known people that the context is about; without them, entities are invented.
+    `people` are the known people that the context is about; if `people` is empty, entities are invented.
     """
     b = _Builder(people, level, draw)
     rng = draw.rng
@@ -112,7 +112,7 @@ def compose(people: Sequence[Entity], level: Level, draw: Draw, *, noise: Sequen
 
 
 def _main(b: _Builder) -> tuple[Entity, Attribute]:
-    """Add the passages that the first question needs, gold first; return its subject and attribute."""
+    """Add the passages for the first question, the gold passage first; return its subject and attribute."""
     level, draw = b.level, b.draw
     if level.hops == 2:
         person = (
@@ -129,7 +129,7 @@ def _main(b: _Builder) -> tuple[Entity, Attribute]:
 
 
 def _attribute(b: _Builder, entity: Entity, answer: str) -> Attribute:
-    """Draw an attribute of the entity, set its value to one of the requested length, and return it."""
+    """Draw an attribute of the entity, give it a value of the requested length, and return the attribute."""
     while True:
         attribute = b.draw.pick(OF_KIND[entity.kind])
         if answer == "any":

@@ -1,9 +1,9 @@
 """Draw entities with their names and values, and write passages about them.
 
 `people.World(seed)` has a fixed population of known people, whose facts are in the training text. Every other
-entity is invented for one context: from `train` words for training, and from `held` words, which no training
-text contains, for evaluation. The same arguments give the same draws on every machine. This module does
-not depend on tokens or models.
+entity is invented for one context. Its name is built from `train` words for training, and from `held` words,
+which no training text contains, for evaluation. The same arguments give the same draws on every machine. This
+module uses no tokenizer and no model.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Entity:
 
 
 class Draw:
-    """Random choices for one context, without repeating a name or a value of an attribute."""
+    """Random choices for one context, which avoid repeating a name or a value of an attribute."""
 
     __slots__ = ("rng", "split", "used")
 
@@ -81,9 +81,9 @@ class Draw:
         return Entity(kind, name, PRONOUNS["she" if len(name) % 2 else "he"])
 
     def value(self, attribute: Attribute, answer: str = "any") -> str:
-        """Draw a value of the attribute that no other entity of this context has, if one is left.
+        """Draw a value of the attribute, if possible a value that no other entity of this context has.
 
-        `answer` restricts its length: "short" is one word, "long" is two or more.
+        `answer` restricts the length of the value: "short" is one word, and "long" is two or more words.
         """
         for _ in range(ATTEMPTS):
             kind = attribute.value

@@ -1,9 +1,9 @@
 """Words of the synthetic world: invented names, and closed lists of ordinary values.
 
-Names are built from syllables, so that a name has several tokens and cannot be known from natural text.
-Every invented word belongs to one of two splits, decided by a checksum of its spelling: `train` words may
-occur in training text, `held` words never do. Unseen people are named from held words alone, both first name
-and surname. Nothing here is random at run time: the pools are the same on every machine.
+Names are built from syllables, so that a name has several tokens and cannot be known from natural text. Every
+invented word belongs to one of two splits, decided by a checksum of its spelling: `train` words may occur in
+training text, and `held` words never occur in training text. Both the first name and the surname of an unseen
+person are held words. The lists of words are not drawn at random: they are the same on every machine.
 """
 
 from __future__ import annotations

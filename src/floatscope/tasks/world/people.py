@@ -1,4 +1,4 @@
-"""The world with its known people, and questions about them or about people invented on demand."""
+"""Define the synthetic world with its known people, and ask about known people or invented people."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ from .types import Context, Example, Level
 
 @dataclass(frozen=True)
 class World:
-    """A seeded world. `known` people are in the training text; all others are invented on demand."""
+    """A synthetic world that a seed determines.
+
+    The facts about the `known` people are in the training text. All other people are invented on demand.
+    """
 
     seed: int = 0
     people: int = 300

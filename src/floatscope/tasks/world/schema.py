@@ -1,8 +1,8 @@
 """Define the kinds of entity in the world, their attributes, and templates of sentences.
 
-An `Attribute` holds several sentence templates ({n} the name, {v} the value, {They}/{Their} a pronoun),
-several question templates, and, if its value is itself an entity, the noun phrase from which two-hop
-questions are built. This file is data; nothing is drawn here.
+An `Attribute` contains sentence templates ({n} is the name, {v} the value, {They} and {Their} are pronouns)
+and question templates. If the value of the attribute is itself an entity, the attribute also contains the
+noun phrase from which two-hop questions are built. This module contains data, and draws nothing at random.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Kind = Literal["person", "place", "thing"]
 
 @dataclass(frozen=True)
 class Attribute:
-    """A property that a kind of entity has, with the sentences that state it."""
+    """A property of a kind of entity, with templates of the sentences that state it."""
 
     name: str
     kind: Kind  # of the subject

@@ -1,6 +1,6 @@
-"""Data types of the generator: passages, questions, examples, and the settings of a level.
+"""Define the data types of the generator: passages, questions, examples, and the settings of a level.
 
-The types are frozen dataclasses with character spans; no text is drawn here.
+The types are frozen dataclasses. Places in a text are character spans. This module generates no text.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Fact:
 
 @dataclass(frozen=True, slots=True)
 class Passage:
-    """A text of a context: about an entity, a rumour about an entity, or natural noise."""
+    """A text of a context: a text about an entity, a rumour about an entity, or natural text as noise."""
 
     text: str
     facts: tuple[Fact, ...]
@@ -71,7 +71,7 @@ class Context:
 
 @dataclass(frozen=True)
 class Example:
-    """One question with its passages. Without passages, it can only be answered from memory."""
+    """One question with its passages; without passages, the question can only be answered from memory."""
 
     question: str
     passages: tuple[Passage, ...]
@@ -125,18 +125,19 @@ class Level:
 
     Args:
         passages (int): Number of passages in the prompt; 9 by default.
-        gold (int): Index of the gold passage, from 0; None (by default) for any.
+        gold (int): Index of the gold passage, from 0; None (by default) for any index.
         confusable (int): Number of distractors that share a first name or surname with the subject; 0 by
             default.
-        hops (int): 2 for a question about an entity that another passage names; 1 by default.
+        hops (int): Number of hops: 2 for a question about an entity that another passage names; 1 by default.
         conflicts (int): Number of passages that state another value for the same subject and attribute,
             marked as rumour or error; the plain statement is right; 0 by default.
         noise (int): Number of passages of natural text; 0 by default.
-        answer (str): "short" for one word, "long" for two or more, "any" by default.
+        answer (str): Length of the answer: "short" for one word, "long" for two or more words, "any" by
+            default.
         questions (int): Number of questions about the same passages; 1 by default.
-        rivals (int): With two hops: number of pairs of distractors like the pair with the answer (same
-            kinds, same relation, same attribute), so that the attribute alone does not identify the answer;
-            0 by default.
+        rivals (int): With two hops, number of pairs of distractors that are like the pair with the answer
+            (same kinds, same relation, same attribute), so that the attribute alone does not identify the
+            answer; 0 by default.
     """
 
     passages: int = 9

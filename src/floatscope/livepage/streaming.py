@@ -171,7 +171,7 @@ class StreamingRecorder(Recorder):
     def _uniform(
         self, scale: Callable[..., np.ndarray], state: State, ids: Int[np.ndarray, " s"]
     ) -> Float[np.ndarray, "1 s"]:
-        """Return a `scale` of uniform attention, as in a trace; NaN for keys that do not exist yet."""
+        """Evaluate a function such as `uniform.mass` for each key; NaN for keys that do not exist yet."""
         model, current = self.model, None
         offset = model.grid.offset(model.block, len(self.prompt.ids))
         if model.block is not None:

@@ -150,7 +150,7 @@ def ungroup_heads(call: Call) -> Call:
 
 
 def _attend_with_fills(call: Call) -> Float[Tensor, "b q h d"]:
-    """Compute attention with fills: the values not replaced, plus each fill times its keys' attention."""
+    """Compute attention over the values not replaced, plus each fill times the attention on its keys."""
     plain = ungroup_heads(call)
     value = plain.value
     unfilled, additions = torch.ones_like(value[..., :1], dtype=torch.bool), []

@@ -196,7 +196,7 @@ def _name(theirs: str) -> str:
 
 
 def _joined_shape(shapes: list[tuple[int, ...]]) -> tuple[int, ...]:
-    """Return the shape after joining along the second dimension; if impossible, all sizes in a row."""
+    """Return the shape after joining along the second dimension; if impossible, the shapes concatenated."""
     first = shapes[0]
     if len(shapes) == 1 or any(len(s) != 3 or s[::2] != first[::2] for s in shapes):
         return first if len(shapes) == 1 else tuple(n for s in shapes for n in s)

@@ -1,8 +1,7 @@
 """Record one generation of a watched network: its canvases, its forwards and its traces.
 
 The number of forwards and the length of the canvas are not known beforehand, so the arrays of the recorder
-grow. The tokens that a forward revealed are known only at the next forward, and so is whether a cache kept
-the rows of the forward.
+grow. Which tokens a forward revealed, and whether a cache kept its rows, is known only at the next forward.
 """
 
 import sys

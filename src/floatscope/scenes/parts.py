@@ -196,10 +196,10 @@ def rows(trace: Trace) -> Scene | None:
 
 
 def heads_that_fit(shape: tuple[int, ...], left: int) -> tuple[str, np.ndarray]:
-    """Return the dtype and the indices of the steps with which single heads fit into `left` characters.
+    """Choose the dtype and the steps for storing the attention of single heads in `left` characters.
 
-    The dtype is uint16 if all steps fit with uint16, else uint8. If not all steps fit with uint8, evenly
-    spaced steps are selected. `shape` contains the numbers of steps, layers, heads and positions.
+    Returns the dtype and the indices of the steps. The dtype is uint16 if all steps fit with uint16, else
+    uint8. If not all steps fit with uint8, evenly spaced steps are selected. `shape` contains the numbers of steps, layers, heads and positions.
     """
     steps, layers, heads, keys = shape
     extra = text_size(layers * heads * TOP_HEAD_ANCHORS, "uint16")

@@ -238,7 +238,7 @@ class Findings(Evidence):
 
     @cached_property
     def warnings(self) -> list[str]:
-        """A warning for each model with settings in which most answers were cut off by their length."""
+        """One warning for each model with settings in which most answers were cut off at the length limit."""
         lines = []
         for model in self.models:
             cut_off = [s for s in settings_of(self.request) if self.cut_off((s,), model)]

@@ -37,7 +37,7 @@ class Request(BaseModel):
 
     Args:
         studies (tuple of str): Names of the studies, 1 to 100.
-        models (tuple of str): Model specs, such as "pair/mdm" or "ours=DIR,family=Llama"; a file may have
+        models (tuple of str): Model specs, such as "pair/mdm" or "ours=DIR,family=Llama"; a request file may have
             tables.
         data (str): Name of a task or path of a file of records; "world:nine" by default.
         limit (int): Number of examples that are traced; 24 by default.
@@ -85,7 +85,7 @@ class Request(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     studies: tuple[str, ...] = Field(min_length=1, max_length=100)
-    # Each in the form of ModelSpec; a file may have tables.
+    # Each in the form of ModelSpec; in a request file also as a table, `[[models]]`.
     models: tuple[str, ...] = Field(min_length=1, max_length=100)
     data: str = "world:nine"
     limit: Several = 24  # examples traced

@@ -141,7 +141,7 @@ def _correlate(key: Int[np.ndarray, "states *cells"], frontier: np.ndarray) -> n
 
 
 def _p_value(moved: xr.DataArray) -> Float[np.ndarray, "layer head"]:
-    """Return the one-sided p-value of the number of moving texts, if each text moves with probability ½."""
+    """Return the one-sided p-value of the number of texts whose reference key moved; null: ½ per text."""
     by_text = moved.transpose("example", "layer", "head").values
     by_text = by_text[~np.isnan(by_text).all((1, 2))]
     p: np.ndarray = scipy.special.bdtrc(by_text.sum(0) - 1, len(by_text), HALF)  # P(X ≥ k)

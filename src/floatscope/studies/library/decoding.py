@@ -232,7 +232,7 @@ def beyond_null(
     level: float = 0.95,
     selected: np.ndarray | None = None,
 ) -> Number | None:
-    """Return a value of the order of decoding by confidence − its null; None if no answer has a value.
+    """Return by how much a value of `DecodingOrder` exceeds its null; None if no answer has the value.
 
     `value` names a value of `DecodingOrder`. `selected` is True for the answers to average over; by default
     for all answers.

@@ -199,7 +199,8 @@ def heads_that_fit(shape: tuple[int, ...], left: int) -> tuple[str, np.ndarray]:
     """Choose the dtype and the steps for storing the attention of single heads in `left` characters.
 
     Returns the dtype and the indices of the steps. The dtype is uint16 if all steps fit with uint16, else
-    uint8. If not all steps fit with uint8, evenly spaced steps are selected. `shape` contains the numbers of steps, layers, heads and positions.
+    uint8. If not all steps fit with uint8, evenly spaced steps are selected. `shape` contains the numbers
+    of steps, layers, heads and positions.
     """
     steps, layers, heads, keys = shape
     extra = text_size(layers * heads * TOP_HEAD_ANCHORS, "uint16")

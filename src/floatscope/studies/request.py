@@ -37,8 +37,8 @@ class Request(BaseModel):
 
     Args:
         studies (tuple of str): Names of the studies, 1 to 100.
-        models (tuple of str): Model specs, such as "pair/mdm" or "ours=DIR,family=Llama"; a request file may have
-            tables.
+        models (tuple of str): Model specs, such as "pair/mdm" or "ours=DIR,family=Llama"; in a request
+            file also tables, `[[models]]`.
         data (str): Name of a task or path of a file of records; "world:nine" by default.
         limit (int): Number of examples that are traced; 24 by default.
         questions (int): Number of questions asked in each setting; 40 by default.

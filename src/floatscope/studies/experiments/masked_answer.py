@@ -2,8 +2,9 @@
 
 The module builds the canvas of the forward, and finds the rows that predict the answer. For a diffusion
 model the canvas has `length` masks after the prompt, as at the start of a decoding. A causal model reads
-the answer itself, and each row predicts the next token. Models differ in whether an answer begins with a space. The answer is
-spelled with or without a space, whichever spelling is more likely under the unchanged model.
+the answer itself, and each row predicts the next token. Models differ in whether an answer begins with a
+space. The answer is spelled with or without a space, whichever spelling is more likely under the unchanged
+model.
 """
 
 from collections.abc import Sequence
